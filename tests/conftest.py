@@ -3,11 +3,12 @@
 import contextlib
 import ctypes
 import gc
+import inspect
 import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -111,6 +112,21 @@ def _children(pid: int) -> list[int]:
     with contextlib.suppress(OSError):
         return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()]
     return []
+
+
+class _Module(pytest.Module):
+    """A coroutine function is the test that `STORIES` of its module makes of it, a decorator as those of
+    `tests/stories.py`."""
+
+    def collect(self) -> Iterable[pytest.Item | pytest.Collector]:
+        for name, function in list(vars(self.obj).items()):
+            if name.startswith("test_") and inspect.iscoroutinefunction(function):
+                setattr(self.obj, name, self.obj.STORIES(function))
+        return super().collect()
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module:
+    return _Module.from_parent(parent, path=module_path)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -12,7 +12,7 @@ from broker.log.log import PartitionLog
 from broker.ports import Disk
 from simulator.disk import PAGE, FileSystem, SimulatedDisk, Tear
 from simulator.loop import new_loop
-from tests.broker.log.making import SMALL, values, write
+from tests.broker.log.making import SMALL, life_of, values, write
 from tests.simulator.power_table import ROWS, Row, append_and_sync, contents, rename_after_sync
 from tests.simulator.running import World
 
@@ -430,9 +430,10 @@ def test_a_log_keeps_its_durable_records_after_power_cuts(file_system: FileSyste
         return expected, durable
 
     expected: list[str] = []
-    durable = 0
+    durable, processes = 0, []
     for _ in range(7):
-        expected, durable = loop.run_until_complete(life(expected, durable))
+        (expected, durable), process = life_of(loop, life(expected, durable))
+        processes.append(process)
         disk.power_loss(rng)
 
 

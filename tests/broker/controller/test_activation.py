@@ -17,6 +17,7 @@ from tests.broker.controller.node import SESSION, Node, a_node
 from tests.broker.controller.world import topic_request
 from tests.stories import run_by
 
+STORIES = run_by(play)
 SOON_S = 0.1
 TIMEOUT_MS = 10_000
 
@@ -41,7 +42,6 @@ async def is_waiting(task: asyncio.Task[CreateTopicsResponse] | asyncio.Task[Cre
 
 
 @pytest.mark.conforms("TOP-1")
-@run_by(play)
 async def test_the_answer_is_sent_after_the_leader_applied_the_record() -> None:
     node = await a_node(1, 2)
     node.behind = {1}
@@ -55,7 +55,6 @@ async def test_the_answer_is_sent_after_the_leader_applied_the_record() -> None:
 
 
 @pytest.mark.conforms("TOP-1")
-@run_by(play)
 async def test_followers_are_not_waited_for() -> None:
     node = await a_node(1, 2)
     node.behind = {2}
@@ -63,7 +62,6 @@ async def test_followers_are_not_waited_for() -> None:
 
 
 @pytest.mark.conforms("TOP-1")
-@run_by(play)
 async def test_topics_without_active_leaders_are_answered_in_half_the_timeout_as_created() -> None:
     node = await a_node(1, 2)
     node.behind = {1}
@@ -78,7 +76,6 @@ async def test_topics_without_active_leaders_are_answered_in_half_the_timeout_as
 
 
 @pytest.mark.conforms("TOP-1")
-@run_by(play)
 async def test_creation_waits_for_a_leader_elected_meanwhile() -> None:
     node = await a_node(1, 2)
     node.behind = {1}
@@ -89,7 +86,6 @@ async def test_creation_waits_for_a_leader_elected_meanwhile() -> None:
 
 
 @pytest.mark.conforms("TOP-1")
-@run_by(play)
 async def test_an_earlier_registration_does_not_lead() -> None:
     node = await a_node(1)
     epoch = node.image.brokers[1].epoch
@@ -103,7 +99,6 @@ async def test_an_earlier_registration_does_not_lead() -> None:
 
 
 @pytest.mark.conforms("TOP-1")
-@run_by(play)
 async def test_the_end_of_the_controllers_term_ends_the_wait() -> None:
     node = await a_node(1)
     node.behind = {1}
@@ -116,7 +111,6 @@ async def test_the_end_of_the_controllers_term_ends_the_wait() -> None:
 
 
 @pytest.mark.conforms("TOP-1")
-@run_by(play)
 async def test_a_topic_that_is_deleted_meanwhile_is_not_waited_for() -> None:
     from broker.protocol.messages.topic_apis import DeleteTopicsRequest, DeleteTopicState
 
@@ -129,7 +123,6 @@ async def test_a_topic_that_is_deleted_meanwhile_is_not_waited_for() -> None:
 
 
 @pytest.mark.conforms("TOP-1")
-@run_by(play)
 async def test_a_validation_is_answered_immediately() -> None:
     node = await a_node(1)
     node.behind = {1}
@@ -140,7 +133,6 @@ async def test_a_validation_is_answered_immediately() -> None:
 
 
 @pytest.mark.conforms("TOP-1")
-@run_by(play)
 async def test_only_the_new_partitions_of_a_topic_are_waited_for() -> None:
     node = await a_node(1, 2)
     assert (await created(node, [1])).topics[0].error_code == ErrorCode.NONE
@@ -155,7 +147,6 @@ async def test_only_the_new_partitions_of_a_topic_are_waited_for() -> None:
 
 
 @pytest.mark.conforms("TOP-1")
-@run_by(play)
 async def test_partitions_without_active_leaders_are_answered_in_half_the_timeout_as_created() -> None:
     node = await a_node(1, 2)
     assert (await created(node, [1])).topics[0].error_code == ErrorCode.NONE

@@ -25,6 +25,7 @@ from tests.broker.controller.node import LEASE, SESSION, Node, a_node
 from tests.broker.controller.world import topic_request
 from tests.stories import run_by
 
+STORIES = run_by(play)
 BEAT_S = 0.1
 
 
@@ -67,7 +68,6 @@ async def taken(node: Node) -> None:
 
 
 @pytest.mark.conforms("H31")
-@run_by(play)
 async def test_an_uninformed_leader_gets_no_lease_and_its_successor_waits_for_the_last_one() -> None:
     node = await led_by_the_second()
     loop = asyncio.get_running_loop()
@@ -87,7 +87,6 @@ async def test_an_uninformed_leader_gets_no_lease_and_its_successor_waits_for_th
 
 
 @pytest.mark.conforms("H31")
-@run_by(play)
 async def test_an_informed_leader_is_replaced_at_its_next_heartbeat() -> None:
     node = await led_by_the_second()
     await node.heartbeat(2)
@@ -101,7 +100,6 @@ async def test_an_informed_leader_is_replaced_at_its_next_heartbeat() -> None:
 
 
 @pytest.mark.conforms("H31")
-@run_by(play)
 async def test_the_next_controller_continues_a_handover_after_every_possible_lease() -> None:
     node = await led_by_the_second()
     await node.heartbeat(2)
@@ -120,7 +118,6 @@ async def test_the_next_controller_continues_a_handover_after_every_possible_lea
 
 
 @pytest.mark.conforms("H31")
-@run_by(play)
 async def test_the_next_controller_keeps_a_handover_to_an_absent_successor() -> None:
     node = await led_by_the_second()
     await node.heartbeat(2)
@@ -143,7 +140,6 @@ async def test_the_next_controller_keeps_a_handover_to_an_absent_successor() -> 
 
 
 @pytest.mark.conforms("H31")
-@run_by(play)
 async def test_the_next_controller_keeps_a_handover_to_a_successor_without_its_log() -> None:
     node = await led_by_the_second()
     await node.heartbeat(2)
@@ -168,7 +164,6 @@ async def test_the_next_controller_keeps_a_handover_to_a_successor_without_its_l
 
 @pytest.mark.conforms("H31")
 @pytest.mark.parametrize("all_of_them", [False, True], ids=["one", "all partitions"])
-@run_by(play)
 async def test_an_unclean_election_that_waits_for_the_next_controller_does_not_count_as_held(all_of_them: bool) -> None:
     """No other replica will lead: a client with that answer would not retry."""
     node = await a_node(1, 2)
@@ -192,7 +187,6 @@ async def test_an_unclean_election_that_waits_for_the_next_controller_does_not_c
     await node.controller.stop()
 
 
-@run_by(play)
 async def test_an_election_that_was_refused_is_held_again() -> None:
     node = await led_by_the_second()
     await node.heartbeat(2)

@@ -19,6 +19,8 @@ from tests.broker.controller.node import COMMIT_DELAY, LEASE, SESSION, Node
 from tests.broker.controller.world import topic_request
 from tests.stories import run_by
 
+STORIES = run_by(play)
+
 LONG_SESSION, LONG_LEASE = 10.0, 8.0
 
 
@@ -38,7 +40,6 @@ async def after_one_with_a_longer_session(*brokers: int) -> Node:
 
 
 @pytest.mark.conforms("H31")
-@run_by(play)
 async def test_the_controllers_file_sets_the_length_of_a_lease() -> None:
     for session, lease in ((SESSION, LEASE), (LONG_SESSION, LONG_LEASE)):
         node = Node(session=session, lease=lease)
@@ -50,7 +51,6 @@ async def test_the_controllers_file_sets_the_length_of_a_lease() -> None:
 
 
 @pytest.mark.conforms("H31")
-@run_by(play)
 async def test_the_maximum_lease_is_committed_before_the_first_lease() -> None:
     before, node = Node(), Node(session=LONG_SESSION, lease=LONG_LEASE)
     before.lead()
@@ -67,7 +67,6 @@ async def test_the_maximum_lease_is_committed_before_the_first_lease() -> None:
 
 
 @pytest.mark.conforms("H31")
-@run_by(play)
 async def test_without_that_record_no_lease_is_given() -> None:
     node = Node()
     node.quorum.most_records = 1  # the first records are refused as a whole
@@ -78,7 +77,6 @@ async def test_without_that_record_no_lease_is_given() -> None:
 
 
 @pytest.mark.conforms("H31")
-@run_by(play)
 async def test_an_earlier_controllers_longer_leases_are_waited_for() -> None:
     node = await after_one_with_a_longer_session(1, 2)
     await node.heartbeat(2)  # the answer to this one is lost
@@ -91,7 +89,6 @@ async def test_an_earlier_controllers_longer_leases_are_waited_for() -> None:
 
 
 @pytest.mark.conforms("H31")
-@run_by(play)
 async def test_a_leadership_that_an_earlier_controller_took_waits_for_its_longer_leases() -> None:
     before, node = Node(session=LONG_SESSION, lease=LONG_LEASE), Node()
     before.lead()
@@ -109,7 +106,6 @@ async def test_a_leadership_that_an_earlier_controller_took_waits_for_its_longer
 
 
 @pytest.mark.conforms("H31")
-@run_by(play)
 async def test_a_shorter_time_is_written_once_no_earlier_lease_lasts_by_anybodys_clock() -> None:
     node = await after_one_with_a_longer_session(1)
     loop, began = asyncio.get_running_loop(), asyncio.get_running_loop().time()
@@ -125,7 +121,6 @@ async def test_a_shorter_time_is_written_once_no_earlier_lease_lasts_by_anybodys
 
 
 @pytest.mark.conforms("H31")
-@run_by(play)
 async def test_a_term_that_ends_before_the_commit_passes_the_longer_time_to_the_next() -> None:
     node = await after_one_with_a_longer_session(1)
     await node.beat(LONG_SESSION - 1.0, 1)
@@ -138,7 +133,6 @@ async def test_a_term_that_ends_before_the_commit_passes_the_longer_time_to_the_
 
 
 @pytest.mark.conforms("H31")
-@run_by(play)
 async def test_a_lease_counts_from_the_proof_that_the_controller_leads() -> None:
     node = Node()
     node.lead()
@@ -156,7 +150,6 @@ async def test_a_lease_counts_from_the_proof_that_the_controller_leads() -> None
 
 
 @pytest.mark.conforms("H31")
-@run_by(play)
 async def test_a_lease_ends_within_a_session_by_any_clock() -> None:
     node = Node(session=SESSION, lease=2.9)
     node.lead()
@@ -166,7 +159,6 @@ async def test_a_lease_ends_within_a_session_by_any_clock() -> None:
 
 @pytest.mark.conforms("H31")
 @pytest.mark.parametrize("predecessor", [1, 2, 3])
-@run_by(play)
 async def test_the_session_of_the_previous_leader_counts_from_its_last_sign(predecessor: int) -> None:
     before, node = Node(), Node()
     before.lead()
@@ -189,7 +181,6 @@ async def test_the_session_of_the_previous_leader_counts_from_its_last_sign(pred
 
 
 @pytest.mark.conforms("H31")
-@run_by(play)
 async def test_the_previous_leader_has_the_time_for_a_heartbeat() -> None:
     before, node = Node(), Node()
     before.lead()

@@ -24,8 +24,9 @@ from tests.broker.controller.node import COMMIT_DELAY, LEASE, SESSION, Node, a_n
 from tests.broker.controller.world import registration, topic_request
 from tests.stories import run_by
 
+STORIES = run_by(play)
 
-@run_by(play)
+
 async def test_a_node_that_does_not_lead_is_not_the_controller() -> None:
     node = Node()
     controller = node.controller
@@ -41,7 +42,6 @@ async def test_a_node_that_does_not_lead_is_not_the_controller() -> None:
 
 
 @pytest.mark.conforms("K595-46")
-@run_by(play)
 async def test_the_first_leader_commits_the_clusters_id() -> None:
     node = await a_node(1)
     assert node.image.cluster_id == "brownout-cluster"
@@ -50,7 +50,6 @@ async def test_the_first_leader_commits_the_clusters_id() -> None:
     )
 
 
-@run_by(play)
 async def test_brokers_topics_and_isrs_are_stored_in_the_metadata_log() -> None:
     node = await a_node(1, 2, 3)
     created = await node.controller.handle_create_topics(topic_request("t", [1, 2, 3]), 7)
@@ -67,7 +66,6 @@ async def test_brokers_topics_and_isrs_are_stored_in_the_metadata_log() -> None:
     assert node.quorum.most_appending == 1
 
 
-@run_by(play)
 async def test_an_answer_waits_until_the_records_are_applied_here() -> None:
     node = await a_node()
     node.quorum.deliver_late = True
@@ -75,7 +73,6 @@ async def test_an_answer_waits_until_the_records_are_applied_here() -> None:
     assert node.image.brokers[1].epoch == epoch
 
 
-@run_by(play)
 async def test_operations_are_made_one_at_a_time_and_in_order() -> None:
     node = await a_node(1)
     requests = [topic_request("t", [1]), topic_request("t", [1]), topic_request("u", [1])]
@@ -85,7 +82,6 @@ async def test_operations_are_made_one_at_a_time_and_in_order() -> None:
     assert node.quorum.most_appending == 1
 
 
-@run_by(play)
 async def test_a_disconnected_client_does_not_cancel_an_operation() -> None:
     node = await a_node(1)
     task = asyncio.ensure_future(node.controller.handle_create_topics(topic_request("t", [1]), 7))
@@ -95,7 +91,6 @@ async def test_a_disconnected_client_does_not_cancel_an_operation() -> None:
     assert again.topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
 
 
-@run_by(play)
 async def test_a_client_waits_for_its_requested_timeout() -> None:
     node = await a_node(1)
     node.quorum.may_commit.clear()
@@ -133,7 +128,6 @@ def test_the_queue_is_bounded_except_for_session_requests(monkeypatch: pytest.Mo
     play(story())
 
 
-@run_by(play)
 async def test_a_broker_that_falls_silent_is_fenced_after_its_session_and_not_before() -> None:
     node = await a_node(1, 2)
     await node.controller.handle_create_topics(topic_request("t", [2, 1]), 7)
@@ -149,7 +143,6 @@ async def test_a_broker_that_falls_silent_is_fenced_after_its_session_and_not_be
     assert not (await node.heartbeat(2)).is_fenced, "back again"
 
 
-@run_by(play)
 async def test_a_new_controller_grants_a_full_session() -> None:
     node = await a_node(1, 2)
     await node.beat(SESSION - 0.4, 1)
@@ -163,7 +156,6 @@ async def test_a_new_controller_grants_a_full_session() -> None:
     assert all(broker.fenced for broker in node.image.brokers.values())
 
 
-@run_by(play)
 async def test_a_suspended_controller_does_not_fence_brokers_for_its_pause() -> None:
     node = await a_node(1, 2)
     await node.beat(1.0, 1, 2)
@@ -175,7 +167,6 @@ async def test_a_suspended_controller_does_not_fence_brokers_for_its_pause() -> 
     assert not any(event["event"] == "session_expired" for event in node.events)
 
 
-@run_by(play)
 async def test_a_heartbeat_of_a_broker_that_is_being_fenced_waits_for_the_outcome() -> None:
     """The answer "not fenced" would be a lease that outlives the election of another leader."""
     node = await a_node(1, 2)
@@ -193,7 +184,6 @@ async def test_a_heartbeat_of_a_broker_that_is_being_fenced_waits_for_the_outcom
     assert partition.leader == 1, "it was fenced first, and let in again then"
 
 
-@run_by(play)
 async def test_a_leader_without_a_recent_proof_renews_no_session() -> None:
     """Another controller fences a session after its election at the earliest, and that may be soon after the proof."""
     node = await a_node(1)
@@ -216,7 +206,6 @@ async def test_a_leader_without_a_recent_proof_renews_no_session() -> None:
 
 
 @pytest.mark.conforms("H31")
-@run_by(play)
 async def test_a_proof_of_leadership_has_the_start_time_of_its_commit() -> None:
     """A late commit shows the leader at the time of its write: another leader may have been elected since."""
     node = await a_node(1)
@@ -234,7 +223,6 @@ async def test_a_proof_of_leadership_has_the_start_time_of_its_commit() -> None:
 
 
 @pytest.mark.conforms("H31")
-@run_by(play)
 async def test_a_late_proof_of_leadership_is_ignored() -> None:
     node = await a_node(1)
     node.quorum.may_commit.clear()
@@ -249,7 +237,6 @@ async def test_a_late_proof_of_leadership_is_ignored() -> None:
 
 
 @pytest.mark.conforms("H31")
-@run_by(play)
 async def test_a_session_that_ends_while_its_heartbeat_waits_for_a_proof_gives_no_lease() -> None:
     node = await a_node(1)
     await asyncio.sleep(SESSION - 0.2)
@@ -261,7 +248,6 @@ async def test_a_session_that_ends_while_its_heartbeat_waits_for_a_proof_gives_n
     assert (await beat).is_fenced, "it is about to be replaced, though the metadata do not say so yet"
 
 
-@run_by(play)
 async def test_proofs_are_cheap() -> None:
     node = await a_node(1, 2, 3)
     before = len(node.quorum.log)
@@ -272,7 +258,6 @@ async def test_proofs_are_cheap() -> None:
 
 
 @pytest.mark.conforms("H12")
-@run_by(play)
 async def test_a_bounced_broker_need_not_wait_for_its_old_session() -> None:
     node = await a_node(1, 2)
     started = asyncio.get_running_loop().time()
@@ -283,7 +268,6 @@ async def test_a_bounced_broker_need_not_wait_for_its_old_session() -> None:
     assert asyncio.get_running_loop().time() - started < 0.1
 
 
-@run_by(play)
 async def test_a_broker_that_has_not_caught_up_stays_fenced() -> None:
     node = await a_node()
     await node.register(1)
@@ -293,7 +277,6 @@ async def test_a_broker_that_has_not_caught_up_stays_fenced() -> None:
     assert (ready.is_caught_up, ready.is_fenced, ready.should_shut_down) == (True, False, False)
 
 
-@run_by(play)
 async def test_a_broker_that_shuts_down_is_released() -> None:
     node = await a_node(1, 2)
     answer = await node.heartbeat(2, want_shut_down=True)
@@ -310,7 +293,6 @@ async def test_a_broker_that_shuts_down_is_released() -> None:
         (ProtocolError(ErrorCode.UNKNOWN_SERVER_ERROR, "a bug"), ErrorCode.UNKNOWN_SERVER_ERROR),
     ],
 )
-@run_by(play)
 async def test_an_append_that_fails_ends_the_term(failure: Exception, code: ErrorCode) -> None:
     node = await a_node(1)
     node.quorum.failure = failure
@@ -326,7 +308,6 @@ async def test_an_append_that_fails_ends_the_term(failure: Exception, code: Erro
     assert (await node.heartbeat(1)).error_code == 0
 
 
-@run_by(play)
 async def test_a_request_too_large_to_append_is_refused_and_the_term_continues() -> None:
     node = await a_node(1)
     node.quorum.failure = AppendRefusedError(ErrorCode.POLICY_VIOLATION, "too many bytes")
@@ -338,7 +319,6 @@ async def test_a_request_too_large_to_append_is_refused_and_the_term_continues()
     assert (await node.controller.handle_create_topics(topic_request("u", [1]), 7)).topics[0].error_code == 0
 
 
-@run_by(play)
 async def test_a_fencing_that_was_refused_is_tried_again() -> None:
     node = await a_node(1, 2)
     assert (await node.controller.handle_create_topics(topic_request("t", [2, 1]), 7)).topics[0].error_code == 0
@@ -353,7 +333,6 @@ async def test_a_fencing_that_was_refused_is_tried_again() -> None:
 
 
 @pytest.mark.parametrize("wish", ["want_fence", "want_shut_down"])
-@run_by(play)
 async def test_a_refused_fencing_requested_by_the_broker_is_repeated(wish: str) -> None:
     """A broker that stops waits only for a bounded time for the controller's consent."""
     node = await a_node(1, 2)
@@ -367,7 +346,6 @@ async def test_a_refused_fencing_requested_by_the_broker_is_repeated(wish: str) 
     assert node.image.topics["t"].partitions[0].leader == 1
 
 
-@run_by(play)
 async def test_a_broker_that_returns_after_a_refused_fencing_stays_unfenced() -> None:
     node = await a_node(1, 2)
     await node.controller.handle_create_topics(topic_request("t", [2, 1]), 7)
@@ -378,7 +356,6 @@ async def test_a_broker_that_returns_after_a_refused_fencing_stays_unfenced() ->
     assert node.image.topics["t"].partitions[0].leader == 2
 
 
-@run_by(play)
 async def test_a_leadership_lost_between_commit_and_answer_leaves_the_result_open() -> None:
     node = await a_node(1)
     node.quorum.deliver_late = True
@@ -388,7 +365,6 @@ async def test_a_leadership_lost_between_commit_and_answer_leaves_the_result_ope
     assert (await waiting).topics[0].error_code == ErrorCode.REQUEST_TIMED_OUT
 
 
-@run_by(play)
 async def test_a_stop_answers_waiting_requests() -> None:
     node = await a_node(1)
     node.quorum.may_commit.clear()
@@ -402,7 +378,6 @@ async def test_a_stop_answers_waiting_requests() -> None:
     assert not node.controller.is_active
 
 
-@run_by(play)
 async def test_a_mistake_in_one_request_does_not_end_the_term() -> None:
     node = await a_node(1)
     request = topic_request("t", [1])
@@ -413,7 +388,6 @@ async def test_a_mistake_in_one_request_does_not_end_the_term() -> None:
 
 
 @pytest.mark.conforms("H31")
-@run_by(play)
 async def test_an_unresponsive_broker_is_fenced_when_its_lease_has_ended() -> None:
     node = await a_node(1, 2)
     loop = asyncio.get_running_loop()
@@ -429,7 +403,6 @@ async def test_an_unresponsive_broker_is_fenced_when_its_lease_has_ended() -> No
 
 
 @pytest.mark.conforms("H31")
-@run_by(play)
 async def test_an_unresponsive_broker_that_sends_a_heartbeat_again_stays_unfenced() -> None:
     node = await a_node(1, 2)
     node.controller.broker_looks_dead(2, node.image.brokers[2].epoch)
@@ -440,7 +413,6 @@ async def test_an_unresponsive_broker_that_sends_a_heartbeat_again_stays_unfence
 
 
 @pytest.mark.conforms("H31")
-@run_by(play)
 async def test_a_new_controller_waits_for_the_leases_of_the_one_before_it() -> None:
     node = await a_node(1, 2)
     node.controller.leadership_changed(None)
@@ -465,7 +437,6 @@ def test_the_mutant_takes_a_refusal_for_death() -> None:
 
 
 @pytest.mark.conforms("H16", "K101-15")
-@run_by(play)
 async def test_the_most_complete_log_leads_after_all_candidates_returned() -> None:
     node = Node()
     node.lead()
@@ -490,7 +461,6 @@ async def test_the_most_complete_log_leads_after_all_candidates_returned() -> No
     await node.controller.stop()
 
 
-@run_by(play)
 async def test_elections_are_for_the_controller_to_hold() -> None:
     node = Node()
     request = ElectLeadersRequest(0, [ElectLeadersTopicPartitions("t", [0, 1])])

@@ -33,6 +33,7 @@ from broker.replica.partition import Partition
 from tests.broker.replica.cluster import TOPIC, Cluster, Node, until
 from tests.stories import run_by
 
+STORIES = run_by(asyncio.run)
 OFFSETS_ID = b"id of offsets   "
 
 
@@ -61,7 +62,6 @@ def refusal(led: LedPartition) -> ErrorCode:
 
 
 @pytest.mark.conforms("CG-4")
-@run_by(asyncio.run)
 async def test_a_coordinator_answers_from_committed_records_while_it_leads(tmp_path: Path) -> None:
     async with Cluster(tmp_path, replica_fetch_wait_max_ms=60_000, replica_lag_time_max_ms=60_000) as cluster:
         await cluster.start(1, 2)
@@ -93,7 +93,6 @@ def an_offset(group: str, offset: int) -> bytearray:
     return bytearray(build_batch([Record(0, 0, key, value)]))
 
 
-@run_by(asyncio.run)
 async def test_a_commit_that_is_answered_late_and_committed_in_the_same_turn_is_shown(tmp_path: Path) -> None:
     async with Cluster(tmp_path, replica_fetch_wait_max_ms=60_000, replica_lag_time_max_ms=60_000) as cluster:
         await cluster.start(1, 2)
@@ -118,7 +117,6 @@ async def test_a_commit_that_is_answered_late_and_committed_in_the_same_turn_is_
 
 
 @pytest.mark.conforms("CG-3")
-@run_by(asyncio.run)
 async def test_the_first_of_two_pending_commits_is_shown_at_its_commit(tmp_path: Path) -> None:
     async with Cluster(tmp_path, replica_fetch_wait_max_ms=60_000, replica_lag_time_max_ms=60_000) as cluster:
         await cluster.start(1, 2)

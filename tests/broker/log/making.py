@@ -4,9 +4,9 @@ import asyncio
 import functools
 import os
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
-from typing import ParamSpec
+from typing import Any, ParamSpec, TypeVar
 
 import pytest
 
@@ -14,8 +14,11 @@ from broker.disk import RealDisk
 from broker.log.log import PartitionLog
 from broker.log.log_config import LogConfig
 from broker.protocol.records import Record, build_batch, iter_batches, read_records, validate_batches
+from simulator.host import HostContext
+from simulator.loop import VirtualLoop
 
 P = ParamSpec("P")
+T = TypeVar("T")
 SMALL = LogConfig(segment_bytes=1000, index_interval_bytes=200)
 DIRECTORY = "log-0"
 
@@ -31,6 +34,15 @@ def in_loop(test: Callable[P, Awaitable[None]]) -> Callable[P, None]:
         asyncio.run(body())
 
     return run
+
+
+def life_of(loop: VirtualLoop, life: Coroutine[Any, Any, T]) -> tuple[T, HostContext]:
+    """The result of a process, which is killed then. While the process is referenced, none of its unfinished tasks runs
+    again, and none is garbage, whose `finally` blocks would run at a time of Python's choice."""
+    host = HostContext("n1", "n1")
+    result = loop.run_until_complete(loop.create_task(life, context=host.context.copy()))
+    host.kill()
+    return result, host
 
 
 def batch(*values: str, base: int = 0, epoch: int = -1, timestamp: int = 0) -> bytearray:

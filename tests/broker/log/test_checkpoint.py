@@ -21,11 +21,11 @@ from simulator.disk import FileSystem, SimulatedDisk
 from simulator.loop import new_loop
 from tests.broker.log.making import in_loop
 
+STORIES = in_loop
 NAME = "replication-offset-checkpoint"
 
 
 @pytest.mark.conforms("K595-7")
-@in_loop
 async def test_offsets_are_written_as_kafka_writes_them(tmp_path: Path) -> None:
     checkpoint = OffsetCheckpoint(RealDisk(str(tmp_path)), NAME)
     assert checkpoint.read() == {}
@@ -42,7 +42,6 @@ def test_corrupt_offsets_are_refused(tmp_path: Path, text: str) -> None:
 
 
 @pytest.mark.conforms("H10")
-@in_loop
 async def test_writers_take_turns_and_the_last_one_stays(tmp_path: Path) -> None:
     file = AtomicFile(RealDisk(str(tmp_path)), "state")
     await asyncio.gather(*(file.write(f"text {number}" * number) for number in range(20)))
@@ -51,7 +50,6 @@ async def test_writers_take_turns_and_the_last_one_stays(tmp_path: Path) -> None
 
 
 @pytest.mark.conforms("H10")
-@in_loop
 async def test_a_draft_of_an_interrupted_write_is_ignored(tmp_path: Path) -> None:
     file = AtomicFile(RealDisk(str(tmp_path)), "state")
     await file.write("whole")
@@ -62,7 +60,6 @@ async def test_a_draft_of_an_interrupted_write_is_ignored(tmp_path: Path) -> Non
 
 
 @pytest.mark.conforms("K595-8")
-@in_loop
 async def test_a_directory_belongs_to_one_broker(tmp_path: Path) -> None:
     disk = RealDisk(str(tmp_path))
     meta = await claim_directory(disk, "data", 1, random.Random(1))
@@ -72,7 +69,6 @@ async def test_a_directory_belongs_to_one_broker(tmp_path: Path) -> None:
 
 
 @pytest.mark.conforms("K595-46", "K595-8")
-@in_loop
 async def test_the_cluster_id_is_kept_once_it_is_committed(tmp_path: Path) -> None:
     disk = RealDisk(str(tmp_path))
     meta = await claim_directory(disk, "data", 1, random.Random(1))
@@ -88,14 +84,12 @@ async def test_the_cluster_id_is_kept_once_it_is_committed(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     "text", ["version=2\nnode.id=1\n", "version=1\nnode.id=1\n", "version=1\nnode.id=1\ndirectory.id=1\n", "nonsense"]
 )
-@in_loop
 async def test_an_unreadable_owner_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "meta.properties").write_text(text)
     with pytest.raises(StartupError, match=r"data/meta\.properties"):
         await claim_directory(RealDisk(str(tmp_path)), "data", 1, random.Random(1))
 
 
-@in_loop
 async def test_a_clean_shutdown_is_vouched_for_once(tmp_path: Path) -> None:
     disk = RealDisk(str(tmp_path))
     assert await take_clean_shutdown(disk) is None
@@ -121,7 +115,6 @@ def test_no_power_cut_brings_back_the_mark_of_a_clean_shutdown() -> None:
 
 @pytest.mark.conforms("H16")
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"brokerEpoch":"x"}', b"\xff"])
-@in_loop
 async def test_a_mark_that_names_no_epoch_vouches_for_the_indexes_alone(tmp_path: Path, content: bytes) -> None:
     (tmp_path / ".kafka_cleanshutdown").write_bytes(content)
     assert await take_clean_shutdown(RealDisk(str(tmp_path))) == -1

@@ -33,10 +33,11 @@ from tests.broker.log.compacting import (
 )
 from tests.broker.log.making import DIRECTORY, in_loop
 
+STORIES = in_loop
+
 # --- what stays
 
 
-@in_loop
 async def test_the_latest_record_of_each_key_stays_at_its_offset(tmp_path: Path) -> None:
     log = await open_log(tmp_path)
     await write(log, 0, batch(("a", "1"), ("b", "1"), ("a", "2")), batch(("c", "1")), batch(("a", "3"), ("b", "2")))
@@ -47,7 +48,6 @@ async def test_the_latest_record_of_each_key_stays_at_its_offset(tmp_path: Path)
     assert headers(log) == [(0, 3, 0), (3, 4, 1), (4, 6, 2), (6, 7, 1)]  # the first is the start of the epoch
 
 
-@in_loop
 async def test_a_later_pass_compacts_the_rest_of_the_first_one(tmp_path: Path) -> None:
     log = await open_log(tmp_path)
     await write(log, 0, batch(("a", "1")), batch(("b", "1")))
@@ -58,7 +58,6 @@ async def test_a_later_pass_compacts_the_rest_of_the_first_one(tmp_path: Path) -
     assert content(log) == [(1, "b", "1"), (2, "a", "2")]
 
 
-@in_loop
 async def test_segments_that_fit_become_one_and_readers_of_the_old_ones_read_on(tmp_path: Path) -> None:
     log = await open_log(tmp_path)
     await write(log, 0, *(batch(("key", f"{number:050d}")) for number in range(20)))
@@ -75,7 +74,6 @@ async def test_segments_that_fit_become_one_and_readers_of_the_old_ones_read_on(
     ]
 
 
-@in_loop
 async def test_a_pass_without_changes_replaces_no_segment(tmp_path: Path) -> None:
     log = await open_log(tmp_path)
     await write(log, 0, batch(("a", "1")))
@@ -87,7 +85,6 @@ async def test_a_pass_without_changes_replaces_no_segment(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
-@in_loop
 async def test_compressed_batches_are_opened_and_compressed_again(tmp_path: Path, codec: int) -> None:
     log = await open_log(tmp_path)
     await write(log, 0, batch(("a", "1"), ("b", "1"), codec=codec), batch(("a", "2"), codec=codec))
@@ -97,7 +94,6 @@ async def test_compressed_batches_are_opened_and_compressed_again(tmp_path: Path
     assert [header.compression for _, header in iter_batches(data)] == [codec, codec]
 
 
-@in_loop
 async def test_records_without_a_key_are_removed(tmp_path: Path) -> None:
     log = await open_log(tmp_path)
     await write(log, 0, batch((None, "1"), ("a", "1")), batch(("b", "1")))
@@ -140,7 +136,6 @@ def _claims(header: BatchHeader) -> BatchClaims:
 # --- tombstones
 
 
-@in_loop
 async def test_a_tombstone_outlives_the_record_and_is_removed_in_a_later_pass(tmp_path: Path) -> None:
     log = await open_log(tmp_path)
     await write(log, 0, batch(("x", "1")), batch(("a", "1")), batch(("a", None)))
@@ -155,7 +150,6 @@ async def test_a_tombstone_outlives_the_record_and_is_removed_in_a_later_pass(tm
     assert log.log_end_offset == 5
 
 
-@in_loop
 async def test_a_batch_with_a_tombstone_keeps_the_times_of_its_records(tmp_path: Path) -> None:
     log = await open_log(tmp_path)
     await write(log, 0, batch(("a", None), ("b", "1")))
@@ -169,7 +163,6 @@ async def test_a_batch_with_a_tombstone_keeps_the_times_of_its_records(tmp_path:
 
 
 @pytest.mark.conforms("K101-11")
-@in_loop
 async def test_epochs_keep_their_start_offsets_for_a_follower_and_after_a_restart(tmp_path: Path) -> None:
     log, follower = await open_log(tmp_path / "leader"), await open_log(tmp_path / "follower")
     await lead_three_epochs(log)
@@ -191,7 +184,6 @@ async def lead_three_epochs(log: PartitionLog) -> None:
 
 
 @pytest.mark.kills("compaction_drops_epochs")
-@in_loop
 async def test_without_the_first_batch_of_an_epoch_a_follower_keeps_diverging_records(tmp_path: Path) -> None:
     log = await open_log(tmp_path)
     await lead_three_epochs(log)
@@ -205,7 +197,6 @@ async def test_without_the_first_batch_of_an_epoch_a_follower_keeps_diverging_re
 # --- producers
 
 
-@in_loop
 async def test_producer_state_survives_compaction_and_crash(tmp_path: Path) -> None:
     log = await open_log(tmp_path)
     await write(log, 0, batch(("z", "0")))
@@ -224,7 +215,6 @@ async def test_producer_state_survives_compaction_and_crash(tmp_path: Path) -> N
     assert again.append_as_leader(batch(("a", "8"), producer=5, sequence=8), 1).base_offset == 10
 
 
-@in_loop
 async def test_expired_producers_do_not_retain_batches(tmp_path: Path) -> None:
     log = await open_log(tmp_path)
     await write(log, 0, batch(("z", "0")), batch(("a", "1"), producer=5, sequence=0), batch(("a", "2")))

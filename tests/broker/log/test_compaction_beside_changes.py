@@ -31,10 +31,11 @@ from tests.broker.log.compacting import (
 )
 from tests.broker.log.making import DIRECTORY, in_loop, only_file
 
+STORIES = in_loop
+
 # --- what else happens to a log meanwhile
 
 
-@in_loop
 async def test_a_pass_ends_when_its_segments_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("broker.replica.compactor.COST_PER_TURN", 1)
     for change in ("truncate_to", "advance_start"):
@@ -54,7 +55,6 @@ async def test_a_pass_ends_when_its_segments_are_removed(tmp_path: Path, monkeyp
         assert len(content(log)) == 1
 
 
-@in_loop
 async def test_a_pass_that_read_before_a_truncation_replaces_no_segment(tmp_path: Path) -> None:
     log = await open_log(tmp_path)
     await write(log, 0, *(batch(("a", f"{number}")) for number in range(4)))
@@ -65,7 +65,6 @@ async def test_a_pass_that_read_before_a_truncation_replaces_no_segment(tmp_path
 
 
 @pytest.mark.parametrize("reason", ["damage", "truncation", "refusal", "no descriptors"])
-@in_loop
 async def test_a_failed_pass_leaves_no_file_and_no_descriptor(
     tmp_path: Path, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,7 +103,6 @@ async def test_a_failed_pass_leaves_no_file_and_no_descriptor(
     assert len(os.listdir("/proc/self/fd")) <= opened
 
 
-@in_loop
 async def test_a_swap_that_fails_halfway_is_left_to_the_next_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,7 +124,6 @@ async def test_a_swap_that_fails_halfway_is_left_to_the_next_start(
 # --- truncation and reading in what is left
 
 
-@in_loop
 async def test_a_truncation_into_a_hole_ends_behind_the_last_batch_before_it(tmp_path: Path) -> None:
     log = await open_log(tmp_path)
     await write(log, 0, batch(("z", "0")), *(batch(("a", str(number))) for number in range(6)))
@@ -138,7 +135,6 @@ async def test_a_truncation_into_a_hole_ends_behind_the_last_batch_before_it(tmp
     assert again.log_end_offset == 1
 
 
-@in_loop
 async def test_a_log_that_is_not_compacted_takes_no_holes(tmp_path: Path) -> None:
     log, strict = await open_log(tmp_path / "a"), await open_log(tmp_path / "b", LogConfig())
     await write(log, 0, batch(("z", "0")), *(batch(("a", str(number))) for number in range(6)))
@@ -147,7 +143,6 @@ async def test_a_log_that_is_not_compacted_takes_no_holes(tmp_path: Path) -> Non
     assert info.last_offset == 0
 
 
-@in_loop
 async def test_a_damaged_batch_is_not_given_a_new_checksum(tmp_path: Path) -> None:
     log = await open_log(tmp_path)
     await write(log, 0, batch(("a", "1")), batch(("b", "2")))
@@ -166,7 +161,6 @@ async def test_a_damaged_batch_is_not_given_a_new_checksum(tmp_path: Path) -> No
     [(1, 12, 0), (1, 15, 1), (2, 7, 1), (2, 6, 0)],
     ids=["newer epoch", "other epoch", "offset too small", "offset past the segment"],
 )
-@in_loop
 async def test_bit_rot_outside_of_checksums_is_not_written_into_compacted_segments(
     tmp_path: Path, batch_number: int, byte: int, bit: int
 ) -> None:
@@ -191,7 +185,6 @@ async def test_bit_rot_outside_of_checksums_is_not_written_into_compacted_segmen
         await open_log(tmp_path, clean=True, point=4)
 
 
-@in_loop
 async def test_a_log_during_a_truncation_of_epochs_does_not_count_as_damaged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,7 +210,6 @@ async def test_a_log_during_a_truncation_of_epochs_does_not_count_as_damaged(
 # --- interrupted swaps
 
 
-@in_loop
 async def test_unfinished_segments_are_removed_and_swapped_ones_are_kept(tmp_path: Path) -> None:
     log = await open_log(tmp_path)
     await write(log, 0, *(batch(("a", f"{number:050d}")) for number in range(10)))

@@ -19,11 +19,11 @@ from simulator.disk import FileSystem, SimulatedDisk
 from simulator.loop import new_loop
 from tests.broker.log.making import DIRECTORY, SMALL, HeldCommit, in_loop, open_log, values, write
 
+STORIES = in_loop
 RECORDS = [f"value {number}" for number in range(60)]
 
 
 @pytest.mark.conforms("LOG-2")
-@in_loop
 async def test_a_flush_of_complete_segments_excludes_the_active_one(tmp_path: Path) -> None:
     log = await open_log(RealDisk(str(tmp_path)))
     rolled: list[int] = []
@@ -98,7 +98,6 @@ def test_a_segment_that_grows_again_during_a_flush_is_flushed_again(complete_onl
 
 
 @pytest.mark.conforms("LOG-2")
-@in_loop
 async def test_no_sync_of_another_log_waits_for_a_complete_segment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,7 +121,6 @@ async def test_no_sync_of_another_log_waits_for_a_complete_segment(
 
 
 @pytest.mark.conforms("LOG-2")
-@in_loop
 async def test_a_log_that_is_closed_during_a_flush_waits_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,7 +143,6 @@ async def test_a_log_that_is_closed_during_a_flush_waits_for_it(
 
 
 @pytest.mark.conforms("LOG-2")
-@in_loop
 async def test_a_sync_that_failed_in_the_background_fails_the_next_one_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,7 +176,6 @@ async def test_a_sync_that_failed_in_the_background_fails_the_next_one_too(
 
 
 @pytest.mark.conforms("LOG-2")
-@in_loop
 async def test_a_flush_of_a_deleted_log_succeeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = RealDisk(str(tmp_path))
     log = await open_log(disk)
@@ -196,7 +192,6 @@ async def test_a_flush_of_a_deleted_log_succeeds(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.conforms("LOG-3")
-@in_loop
 async def test_damage_in_front_of_the_recovery_point_costs_no_other_record(tmp_path: Path) -> None:
     log = await open_log(RealDisk(str(tmp_path)))
     await write(log, 1, *RECORDS)

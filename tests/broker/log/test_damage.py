@@ -17,8 +17,9 @@ from broker.log.segment import Segment
 from broker.protocol.records import BatchHeader, parse_header, validate_batch
 from simulator.disk import FileSystem, SimulatedDisk
 from simulator.loop import new_loop
-from tests.broker.log.making import DIRECTORY, SMALL, in_loop, open_log, values, write
+from tests.broker.log.making import DIRECTORY, SMALL, in_loop, life_of, open_log, values, write
 
+STORIES = in_loop
 RECORDS = [f"value {number}" for number in range(60)]
 KEY = ("log", 0)
 
@@ -62,7 +63,6 @@ def flip(path: Path, at: int) -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize("indexes", [True, False])
-@in_loop
 async def test_a_flipped_bit_below_the_recovery_point_does_not_truncate_the_log(
     tmp_path: Path, seed: int, indexes: bool
 ) -> None:
@@ -92,7 +92,6 @@ async def test_a_flipped_bit_below_the_recovery_point_does_not_truncate_the_log(
     assert {path: path.read_bytes() for path in segments(files)} == {path: before[path] for path in segments(files)}
 
 
-@in_loop
 async def test_replicated_segments_are_verified_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     await killed(tmp_path)
     log = await reopened(tmp_path)
@@ -112,7 +111,6 @@ async def test_replicated_segments_are_verified_once(tmp_path: Path, monkeypatch
     assert len(checked) == taken_over, "nothing is read again for that"
 
 
-@in_loop
 async def test_in_a_log_with_lawful_gaps_the_batch_above_the_next_is_the_damaged_one(tmp_path: Path) -> None:
     """No CRC covers a base offset."""
     await killed(tmp_path)
@@ -126,7 +124,6 @@ async def test_in_a_log_with_lawful_gaps_the_batch_above_the_next_is_the_damaged
     assert "follows that" in log.recovered.reason
 
 
-@in_loop
 async def test_damage_after_the_recovery_point_is_truncated_as_a_torn_write(tmp_path: Path) -> None:
     files = await killed(tmp_path)
     last = segments(files)[-1]
@@ -139,7 +136,6 @@ async def test_damage_after_the_recovery_point_is_truncated_as_a_torn_write(tmp_
 
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("which", [1, -1])
-@in_loop
 async def test_a_segment_that_is_missing_is_damage(tmp_path: Path, which: int, clean: bool) -> None:
     files = await killed(tmp_path)
     segments(files)[which].unlink()
@@ -148,7 +144,6 @@ async def test_a_segment_that_is_missing_is_damage(tmp_path: Path, which: int, c
 
 
 @pytest.mark.parametrize("start", [0, 2], ids=["whole", "starts inside its first segment"])
-@in_loop
 async def test_segments_below_the_recovery_point_are_not_read_again(
     tmp_path: Path, start: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,8 +203,9 @@ def test_a_power_cut_does_not_count_as_damage(file_system: FileSystem, seed: int
             loop.create_task(work)
         await asyncio.sleep(rng.random() * 0.01)
 
+    processes = []
     for _ in range(8):
-        loop.run_until_complete(life())
+        processes.append(life_of(loop, life()))
         disk.power_loss(rng)
     assert protected
 

@@ -17,6 +17,8 @@ import pytest
 from broker.disk import GroupCommit, RealDisk
 from tests.broker.log.making import HeldCommit, in_loop
 
+STORIES = in_loop
+
 
 def test_appends_and_cuts(tmp_path: Path) -> None:
     disk = RealDisk(str(tmp_path))
@@ -51,7 +53,6 @@ def test_names(tmp_path: Path) -> None:
     assert not disk.exists("x/b")
 
 
-@in_loop
 async def test_a_partial_write_is_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = RealDisk(str(tmp_path)).open("a", create=True)
     write = os.pwrite
@@ -80,7 +81,6 @@ def test_a_failed_append_leaves_no_bytes(tmp_path: Path, monkeypatch: pytest.Mon
     assert file.append([b"!"]) == 5, "the disk has room again"
 
 
-@in_loop
 async def test_sync_requests_during_a_sync_share_the_next_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     held = HeldCommit(monkeypatch)
     file = RealDisk(str(tmp_path)).open("a", create=True)
@@ -98,7 +98,6 @@ async def test_sync_requests_during_a_sync_share_the_next_one(tmp_path: Path, mo
     assert len(held.calls) == 2, "nothing was written: nothing to do"
 
 
-@in_loop
 async def test_a_file_that_is_closed_during_its_sync_keeps_its_descriptor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,7 +126,6 @@ def open_here(path: Path) -> bool:
     return found
 
 
-@in_loop
 async def test_a_sync_that_failed_is_final(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_fd: int) -> None:
         raise OSError(errno.EIO, "Input/output error")
@@ -150,7 +148,6 @@ async def test_a_sync_that_failed_is_final(tmp_path: Path, monkeypatch: pytest.M
     await other.sync()
 
 
-@in_loop
 async def test_any_error_of_a_sync_is_raised_and_the_thread_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,7 +164,6 @@ async def test_any_error_of_a_sync_is_raised_and_the_thread_continues(
     await asyncio.wait_for(other.sync(), 60)
 
 
-@in_loop
 async def test_a_system_without_a_thread_to_give_refuses_the_sync(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,7 +178,6 @@ async def test_a_system_without_a_thread_to_give_refuses_the_sync(
     await asyncio.wait_for(file.sync(), 60)
 
 
-@in_loop
 async def test_a_closed_file_cannot_be_synced(tmp_path: Path) -> None:
     file = RealDisk(str(tmp_path)).open("a", create=True)
     file.close()
@@ -190,7 +185,6 @@ async def test_a_closed_file_cannot_be_synced(tmp_path: Path) -> None:
         await file.sync()
 
 
-@in_loop
 async def test_a_file_of_an_earlier_process_does_not_count_as_durable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,7 +196,6 @@ async def test_a_file_of_an_earlier_process_does_not_count_as_durable(
     assert len(synced) == 1
 
 
-@in_loop
 async def test_a_directory_is_synced_by_the_same_thread(tmp_path: Path) -> None:
     disk = RealDisk(str(tmp_path))
     disk.make_directory("x")
@@ -215,7 +208,6 @@ async def test_a_directory_is_synced_by_the_same_thread(tmp_path: Path) -> None:
 
 
 @pytest.mark.conforms("H10", "K595-5")
-@in_loop
 async def test_a_file_replacement_syncs_its_content_and_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -243,7 +235,6 @@ async def test_a_file_replacement_syncs_its_content_and_its_name(
     disk.close()
 
 
-@in_loop
 async def test_a_partial_write_does_not_replace_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = RealDisk(str(tmp_path))
     await disk.replace_file("state", b"old")
@@ -264,7 +255,6 @@ async def test_a_partial_write_does_not_replace_the_file(tmp_path: Path, monkeyp
     disk.close()
 
 
-@in_loop
 async def test_the_event_loop_continues_while_the_file_system_blocks_new_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -287,7 +277,6 @@ async def test_the_event_loop_continues_while_the_file_system_blocks_new_names(
     disk.close()
 
 
-@in_loop
 async def test_a_cancelled_disk_operation_is_not_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     held = HeldCommit(monkeypatch)
     disk = RealDisk(str(tmp_path))
@@ -304,7 +293,6 @@ async def test_a_cancelled_disk_operation_is_not_started(tmp_path: Path, monkeyp
     disk.close()
 
 
-@in_loop
 async def test_queued_operations_complete_before_the_thread_ends() -> None:
     commit = GroupCommit()
     done: list[int] = []
@@ -315,7 +303,6 @@ async def test_queued_operations_complete_before_the_thread_ends() -> None:
     assert done == [0, 1, 2, 3, 4]
 
 
-@in_loop
 async def test_different_subjects_are_made_durable_at_the_same_time() -> None:
     commit = GroupCommit(threads=3)
     together = threading.Barrier(3)
@@ -327,7 +314,6 @@ async def test_different_subjects_are_made_durable_at_the_same_time() -> None:
     commit.stop()
 
 
-@in_loop
 @pytest.mark.parametrize("threads", [1, 2, 16])
 async def test_calls_of_one_subject_run_in_order_and_never_at_the_same_time(threads: int) -> None:
     commit = GroupCommit(threads=threads)
@@ -358,7 +344,6 @@ async def test_calls_of_one_subject_run_in_order_and_never_at_the_same_time(thre
     assert by_subject == {subject: list(range(called[subject])) for subject in "abcd"}
 
 
-@in_loop
 async def test_a_range_is_sent_to_a_socket_until_it_is_full(tmp_path: Path) -> None:
     file = RealDisk(str(tmp_path)).open("a", create=True)
     data = bytes(range(256)) * 4096
@@ -379,7 +364,6 @@ async def test_a_range_is_sent_to_a_socket_until_it_is_full(tmp_path: Path) -> N
     there.close()
 
 
-@in_loop
 async def test_a_separate_directory_does_not_wait_for_other_syncs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -410,7 +394,6 @@ async def test_a_separate_directory_does_not_wait_for_other_syncs(
     disk.close()
 
 
-@in_loop
 async def test_another_processs_bytes_are_written_before_they_are_synced_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

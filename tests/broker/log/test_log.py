@@ -28,11 +28,11 @@ from simulator.disk import FileSystem, SimulatedDisk
 from simulator.loop import new_loop
 from tests.broker.log.making import DIRECTORY, SMALL, HeldCommit, batch, in_loop, open_log, values, write
 
+STORIES = in_loop
 LARGE = LogConfig()
 
 
 @pytest.mark.conforms("K101-1", "K101-13")
-@in_loop
 async def test_a_leader_stamps_offsets_and_its_epoch(tmp_path: Path) -> None:
     log = await open_log(RealDisk(str(tmp_path)))
     await log.start_leader_epoch(4)
@@ -44,7 +44,6 @@ async def test_a_leader_stamps_offsets_and_its_epoch(tmp_path: Path) -> None:
     assert values(log) == ["a", "b", "c", "d"]
 
 
-@in_loop
 async def test_a_leader_needs_its_epoch_started(tmp_path: Path) -> None:
     log = await open_log(RealDisk(str(tmp_path)))
     await log.start_leader_epoch(4)
@@ -54,7 +53,6 @@ async def test_a_leader_needs_its_epoch_started(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("where", [17, 40, 63, -1], ids=["crc", "header", "record", "last byte"])
-@in_loop
 async def test_a_corrupt_append_is_not_written(tmp_path: Path, where: int) -> None:
     log = await open_log(RealDisk(str(tmp_path)))
     await write(log, 1, "kept")
@@ -69,7 +67,6 @@ async def test_a_corrupt_append_is_not_written(tmp_path: Path, where: int) -> No
 
 
 @pytest.mark.conforms("K101-3", "H2")
-@in_loop
 async def test_becoming_leader_is_on_disk_before_any_record(tmp_path: Path) -> None:
     log = await open_log(RealDisk(str(tmp_path)))
     await write(log, 1, "a", "b")
@@ -80,7 +77,6 @@ async def test_becoming_leader_is_on_disk_before_any_record(tmp_path: Path) -> N
 
 
 @pytest.mark.conforms("K101-8")
-@in_loop
 async def test_a_follower_has_the_epoch_on_disk_before_the_data(tmp_path: Path) -> None:
     log = await open_log(RealDisk(str(tmp_path)))
     fetched = batch("a", base=0, epoch=1) + batch("b", base=1, epoch=1) + batch("c", base=2, epoch=4)
@@ -96,7 +92,6 @@ async def test_a_follower_has_the_epoch_on_disk_before_the_data(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("at_once", [2, 7, 30])
-@in_loop
 async def test_a_followers_segments_end_where_the_leaders_end(tmp_path: Path, at_once: int) -> None:
     leader = await open_log(RealDisk(str(tmp_path)), directory="leader-0")
     await write(leader, 1, *(f"{number}" * 40 for number in range(1, 31)))
@@ -112,7 +107,6 @@ async def test_a_followers_segments_end_where_the_leaders_end(tmp_path: Path, at
     assert values(again) == values(leader)
 
 
-@in_loop
 async def test_a_followers_batch_larger_than_a_segment_has_a_segment_of_its_own(tmp_path: Path) -> None:
     log = await open_log(RealDisk(str(tmp_path)))
     fetched = b"".join(batch(value, base=at, epoch=1) for at, value in enumerate(["a", "b" * 1500, "c" * 1500, "d"]))
@@ -120,7 +114,6 @@ async def test_a_followers_batch_larger_than_a_segment_has_a_segment_of_its_own(
     assert [segment.base_offset for segment in log.segments] == [0, 1, 2, 3]
 
 
-@in_loop
 async def test_replication_prepares_new_batches(tmp_path: Path) -> None:
     log = await open_log(RealDisk(str(tmp_path)))
     for epoch in (1, 1, 3):
@@ -130,7 +123,6 @@ async def test_replication_prepares_new_batches(tmp_path: Path) -> None:
 
 
 @pytest.mark.conforms("H11")
-@in_loop
 async def test_a_follower_stops_at_its_known_epoch(tmp_path: Path) -> None:
     log = await open_log(RealDisk(str(tmp_path)))
     fetched = batch("a", base=0, epoch=1) + batch("b", base=1, epoch=2)
@@ -141,7 +133,6 @@ async def test_a_follower_stops_at_its_known_epoch(tmp_path: Path) -> None:
 
 
 @pytest.mark.conforms("H11")
-@in_loop
 async def test_a_follower_appends_only_intact_and_contiguous_batches(tmp_path: Path) -> None:
     log = await open_log(RealDisk(str(tmp_path)))
     await log.replicate(batch("a", base=0, epoch=2), 2)
@@ -158,7 +149,6 @@ async def test_a_follower_appends_only_intact_and_contiguous_batches(tmp_path: P
     assert values(log) == ["a", "b", "c"]
 
 
-@in_loop
 async def test_reads_give_whole_batches_within_their_bounds(tmp_path: Path) -> None:
     log = await open_log(RealDisk(str(tmp_path)), LARGE)
     rng = random.Random(5)
@@ -182,7 +172,6 @@ async def test_reads_give_whole_batches_within_their_bounds(tmp_path: Path) -> N
             assert first.base_offset <= bound <= first.last_offset
 
 
-@in_loop
 async def test_a_limit_is_used_up_as_far_as_whole_batches_allow(tmp_path: Path) -> None:
     log = await open_log(RealDisk(str(tmp_path)), LARGE)
     await write(log, 0, *["v" * 100] * 100)
@@ -194,7 +183,6 @@ async def test_a_limit_is_used_up_as_far_as_whole_batches_allow(tmp_path: Path) 
     assert log.locate(100, 1000, 100) == []
 
 
-@in_loop
 async def test_offsets_outside_of_the_log_are_refused(tmp_path: Path) -> None:
     log = await open_log(RealDisk(str(tmp_path)))
     await write(log, 0, *"abcdefghijklmnopqrstuvwxyz")
@@ -206,7 +194,6 @@ async def test_offsets_outside_of_the_log_are_refused(tmp_path: Path) -> None:
             log.locate(offset, 100, 26)
 
 
-@in_loop
 async def test_segments_roll_and_reads_cross_them(tmp_path: Path) -> None:
     log = await open_log(RealDisk(str(tmp_path)), SMALL)
     expected = [f"value {number}" for number in range(100)]
@@ -222,7 +209,6 @@ async def test_segments_roll_and_reads_cross_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.conforms("K101-11")
-@in_loop
 async def test_deleting_segments_trims_the_epochs(tmp_path: Path) -> None:
     log = await open_log(RealDisk(str(tmp_path)))
     for epoch in range(5):
@@ -238,7 +224,6 @@ async def test_deleting_segments_trims_the_epochs(tmp_path: Path) -> None:
     assert log.epochs.latest_epoch == 4, "the newest segment and the live epoch stay"
 
 
-@in_loop
 async def test_flush_returns_the_durable_end_of_the_log(tmp_path: Path) -> None:
     log = await open_log(RealDisk(str(tmp_path)))
     await write(log, 0, "a", "b")
@@ -286,7 +271,6 @@ def test_a_flush_makes_the_name_of_a_new_segment_durable_too() -> None:
 
 
 @pytest.mark.conforms("K595-7")
-@in_loop
 async def test_other_records_at_offsets_that_were_durable_are_not_durable_before_a_flush(tmp_path: Path) -> None:
     log = await open_log(RealDisk(str(tmp_path)))
     await write(log, 0, *"abcdef")
@@ -297,7 +281,6 @@ async def test_other_records_at_offsets_that_were_durable_are_not_durable_before
     assert await log.flush() == 3
 
 
-@in_loop
 async def test_a_truncation_during_a_flush_takes_durability_back(tmp_path: Path) -> None:
     log = await open_log(RealDisk(str(tmp_path)))
     await write(log, 0, *"abcdef")
@@ -311,7 +294,6 @@ async def test_a_truncation_during_a_flush_takes_durability_back(tmp_path: Path)
 
 
 @pytest.mark.conforms("K101-7")
-@in_loop
 async def test_a_flush_continues_without_truncated_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = await open_log(RealDisk(str(tmp_path)), LogConfig(segment_bytes=200))
     await write(log, 0, *["x" * 100] * 6)
@@ -328,7 +310,6 @@ async def test_a_flush_continues_without_truncated_segments(tmp_path: Path, monk
     assert await asyncio.wait_for(log.flush(), 60) == 3
 
 
-@in_loop
 async def test_a_disk_that_fails_to_sync_stops_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = await open_log(RealDisk(str(tmp_path)))
     await write(log, 0, "a")
@@ -349,7 +330,6 @@ async def test_a_disk_that_fails_to_sync_stops_the_log(tmp_path: Path, monkeypat
 
 
 @pytest.mark.conforms("K101-7")
-@in_loop
 async def test_truncation_removes_epochs_with_their_records(tmp_path: Path) -> None:
     log = await open_log(RealDisk(str(tmp_path)))
     for epoch in (1, 3, 5):
@@ -363,7 +343,6 @@ async def test_truncation_removes_epochs_with_their_records(tmp_path: Path) -> N
     assert values(log)[-2:] == ["3-9", "new"]
 
 
-@in_loop
 async def test_a_batch_is_never_split(tmp_path: Path) -> None:
     log = await open_log(RealDisk(str(tmp_path)))
     await log.start_leader_epoch(0)
@@ -374,7 +353,6 @@ async def test_a_batch_is_never_split(tmp_path: Path) -> None:
 
 
 @pytest.mark.conforms("H9")
-@in_loop
 async def test_a_full_truncation_empties_the_log_at_its_new_start(tmp_path: Path) -> None:
     log = await open_log(RealDisk(str(tmp_path)))
     await write(log, 1, *["v" * 50] * 50)
@@ -388,7 +366,6 @@ async def test_a_full_truncation_empties_the_log_at_its_new_start(tmp_path: Path
     assert (log.log_start_offset, log.log_end_offset) == (100, 100)
 
 
-@in_loop
 async def test_a_lookup_by_time_reads_part_of_the_log(tmp_path: Path) -> None:
     log = await open_log(RealDisk(str(tmp_path)), LogConfig(20_000, 500))
     rng = random.Random(3)
@@ -406,7 +383,6 @@ async def test_a_lookup_by_time_reads_part_of_the_log(tmp_path: Path) -> None:
     assert log.offset_for_timestamp(max(stamps[:300]) + 1) is None
 
 
-@in_loop
 async def test_the_largest_timestamp_is_found_by_reading_part_of_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -439,7 +415,6 @@ async def test_the_largest_timestamp_is_found_by_reading_part_of_the_log(
         assert len(looked_at) < 60
 
 
-@in_loop
 async def test_records_read_for_a_time_lookup_are_counted(tmp_path: Path) -> None:
     log = await open_log(RealDisk(str(tmp_path)))
     await log.start_leader_epoch(0)
@@ -451,7 +426,6 @@ async def test_records_read_for_a_time_lookup_are_counted(tmp_path: Path) -> Non
         assert bytes_examined() - before == len(many) + 5_000 * BYTES_PER_RECORD
 
 
-@in_loop
 async def test_a_log_can_be_deleted(tmp_path: Path) -> None:
     log = await open_log(RealDisk(str(tmp_path)))
     await write(log, 1, *["v" * 50] * 50)
@@ -459,7 +433,6 @@ async def test_a_log_can_be_deleted(tmp_path: Path) -> None:
     assert RealDisk(str(tmp_path)).list("") == []
 
 
-@in_loop
 async def test_a_flush_during_a_deletion_succeeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = await open_log(RealDisk(str(tmp_path)))
     await write(log, 1, *["v" * 50] * 50)

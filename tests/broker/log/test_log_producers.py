@@ -21,8 +21,9 @@ from broker.producers.producer_state import MAX_ID, NO_ID, ProducerState, Sequen
 from broker.protocol.records import Record, build_batch
 from simulator.disk import FileSystem, Inode, SimulatedDisk
 from simulator.loop import new_loop
-from tests.broker.log.making import DIRECTORY, SMALL, in_loop, open_log, values
+from tests.broker.log.making import DIRECTORY, SMALL, in_loop, life_of, open_log, values
 
+STORIES = in_loop
 P = 7
 KEY = ("log", 0)
 
@@ -77,7 +78,6 @@ def disk(tmp_path: Path) -> RealDisk:
 
 
 @pytest.mark.conforms("K98-3")
-@in_loop
 async def test_a_batch_that_is_sent_again_is_not_written_again(disk: RealDisk) -> None:
     log = await open_log(disk)
     await log.start_leader_epoch(0)
@@ -88,7 +88,6 @@ async def test_a_batch_that_is_sent_again_is_not_written_again(disk: RealDisk) -
 
 
 @pytest.mark.conforms("K98-2", "K98-4")
-@in_loop
 async def test_a_refused_batch_of_a_producer_is_not_written(disk: RealDisk) -> None:
     log = await open_log(disk)
     await log.start_leader_epoch(0)
@@ -108,7 +107,6 @@ async def test_a_refused_batch_of_a_producer_is_not_written(disk: RealDisk) -> N
 
 
 @pytest.mark.conforms("K98-9")
-@in_loop
 async def test_a_batch_of_a_transaction_is_refused(disk: RealDisk) -> None:
     log = await open_log(disk)
     await log.start_leader_epoch(0)
@@ -121,7 +119,6 @@ async def test_a_batch_of_a_transaction_is_refused(disk: RealDisk) -> None:
     assert log.log_end_offset == 0
 
 
-@in_loop
 async def test_batches_that_arrive_together_are_checked_together(disk: RealDisk) -> None:
     log = await open_log(disk)
     await log.start_leader_epoch(0)
@@ -132,7 +129,6 @@ async def test_batches_that_arrive_together_are_checked_together(disk: RealDisk)
 
 
 @pytest.mark.conforms("K98-8")
-@in_loop
 async def test_a_follower_has_the_producer_state_of_its_leader(tmp_path: Path) -> None:
     leader = await open_log(RealDisk(str(tmp_path / "leader")))
     follower = await open_log(RealDisk(str(tmp_path / "follower")))
@@ -146,7 +142,6 @@ async def test_a_follower_has_the_producer_state_of_its_leader(tmp_path: Path) -
 
 @pytest.mark.conforms("K98-6")
 @pytest.mark.parametrize("clean", [True, False])
-@in_loop
 async def test_a_restart_keeps_the_producer_state(tmp_path: Path, clean: bool) -> None:
     log = await open_log(RealDisk(str(tmp_path)))
     await log.start_leader_epoch(0)
@@ -161,7 +156,6 @@ async def test_a_restart_keeps_the_producer_state(tmp_path: Path, clean: bool) -
 
 
 @pytest.mark.conforms("K98-6")
-@in_loop
 async def test_each_segment_starts_with_a_snapshot(tmp_path: Path) -> None:
     log = await open_log(RealDisk(str(tmp_path)))
     await log.start_leader_epoch(0)
@@ -173,7 +167,6 @@ async def test_each_segment_starts_with_a_snapshot(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damage", ["torn", "empty", "gone"])
 @pytest.mark.parametrize("clean", [True, False])
-@in_loop
 async def test_without_its_newest_snapshots_a_log_reads_from_an_older_one(
     tmp_path: Path, damage: str, clean: bool
 ) -> None:
@@ -191,7 +184,6 @@ async def test_without_its_newest_snapshots_a_log_reads_from_an_older_one(
     assert content(again) == before
 
 
-@in_loop
 async def test_useless_snapshots_of_an_earlier_stop_are_removed(tmp_path: Path) -> None:
     for first in range(3):
         log = await open_log(RealDisk(str(tmp_path)), LogConfig(), clean=first > 0)
@@ -205,7 +197,6 @@ async def test_useless_snapshots_of_an_earlier_stop_are_removed(tmp_path: Path) 
 
 @pytest.mark.conforms("K98-7")
 @pytest.mark.parametrize("to", range(11))
-@in_loop
 async def test_truncated_batches_are_removed_from_the_producer_state(tmp_path: Path, to: int) -> None:
     log = await open_log(RealDisk(str(tmp_path)))
     await log.start_leader_epoch(0)
@@ -221,7 +212,6 @@ async def test_truncated_batches_are_removed_from_the_producer_state(tmp_path: P
 
 
 @pytest.mark.conforms("K98-7")
-@in_loop
 async def test_truncation_of_a_producers_epoch_restores_the_older_one(disk: RealDisk) -> None:
     log = await open_log(disk)
     await log.start_leader_epoch(0)
@@ -234,7 +224,6 @@ async def test_truncation_of_a_producers_epoch_restores_the_older_one(disk: Real
 @pytest.mark.conforms("K98-10")
 @pytest.mark.parametrize("config", [SMALL, replace(SMALL, compacted=True)], ids=["SMALL", "compacted"])
 @pytest.mark.parametrize("end", ["none", "clean", "kill", "truncation", "restart at 0"])
-@in_loop
 async def test_a_log_without_expired_producers_refuses_a_first_sequence_other_than_0(
     tmp_path: Path, end: str, config: LogConfig
 ) -> None:
@@ -259,7 +248,6 @@ async def test_a_log_without_expired_producers_refuses_a_first_sequence_other_th
 
 @pytest.mark.conforms("K98-10", "K360-1")
 @pytest.mark.parametrize("clean", [True, False])
-@in_loop
 async def test_a_restart_keeps_the_mark_of_an_expired_producer(tmp_path: Path, clean: bool) -> None:
     log = await open_log(RealDisk(str(tmp_path)))
     await log.start_leader_epoch(0)
@@ -274,7 +262,6 @@ async def test_a_restart_keeps_the_mark_of_an_expired_producer(tmp_path: Path, c
 
 
 @pytest.mark.conforms("K360-1")
-@in_loop
 async def test_a_follower_of_a_compacted_log_may_lack_any_producer(tmp_path: Path) -> None:
     """Compaction removes the batches of producers that the leader no longer knows."""
     compacted = replace(SMALL, compacted=True)
@@ -292,7 +279,6 @@ async def test_a_follower_of_a_compacted_log_may_lack_any_producer(tmp_path: Pat
 @pytest.mark.kills("any_first_after_restart")
 @pytest.mark.parametrize("taken_over", [False, True])
 @pytest.mark.parametrize(("gap", "mutated"), [(False, False), (True, False), (False, True)])
-@in_loop
 async def test_a_restart_without_snapshots_has_forgotten_a_producer_only_if_a_batch_is_missing(
     tmp_path: Path, taken_over: bool, gap: bool, mutated: bool
 ) -> None:
@@ -312,7 +298,6 @@ async def test_a_restart_without_snapshots_has_forgotten_a_producer_only_if_a_ba
     assert again.producers.forgotten_to == (MAX_ID if gap or mutated else NO_ID)
 
 
-@in_loop
 async def test_a_restarted_log_has_no_producers(tmp_path: Path) -> None:
     log = await open_log(RealDisk(str(tmp_path)))
     await log.start_leader_epoch(0)
@@ -324,7 +309,6 @@ async def test_a_restarted_log_has_no_producers(tmp_path: Path) -> None:
     assert log.append_as_leader(numbered(99, "x"), 1)[:2] == (4, 4)
 
 
-@in_loop
 async def test_producers_outlive_the_segments_that_are_deleted(tmp_path: Path) -> None:
     log = await open_log(RealDisk(str(tmp_path)))
     await log.start_leader_epoch(0)
@@ -341,7 +325,6 @@ async def test_producers_outlive_the_segments_that_are_deleted(tmp_path: Path) -
 
 @pytest.mark.conforms("K98-6")
 @pytest.mark.parametrize("missing", range(5))
-@in_loop
 async def test_unchecked_segments_are_read_for_producers_after_a_crash(tmp_path: Path, missing: int) -> None:
     """Segments below the recovery point are not scanned, and the last batches have no producer."""
     log = await open_log(RealDisk(str(tmp_path)))
@@ -357,7 +340,6 @@ async def test_unchecked_segments_are_read_for_producers_after_a_crash(tmp_path:
     assert content(again) == content(log)
 
 
-@in_loop
 async def test_producers_outlive_the_records_below_a_start_inside_a_segment(tmp_path: Path) -> None:
     log = await open_log(RealDisk(str(tmp_path)))
     await log.start_leader_epoch(0)
@@ -373,7 +355,6 @@ async def test_producers_outlive_the_records_below_a_start_inside_a_segment(tmp_
     assert 1 in content(log)
 
 
-@in_loop
 async def test_a_log_with_its_end_below_its_start_has_no_producers(tmp_path: Path) -> None:
     log = await open_log(RealDisk(str(tmp_path)))
     await log.start_leader_epoch(0)
@@ -441,8 +422,9 @@ def test_a_power_cut_keeps_the_producer_state_of_deleted_records(file_system: Fi
         loop.create_task(log.advance_start(start))
         await asyncio.sleep(rng.random() * 0.01)
 
+    processes = []
     for _ in range(24):
-        loop.run_until_complete(life())
+        processes.append(life_of(loop, life()))
         disk.power_loss(rng)
     assert deleted
 
@@ -493,7 +475,6 @@ def test_snapshots_of_an_earlier_process_are_synced_before_records_are_deleted(
     loop.run_until_complete(third())
 
 
-@in_loop
 async def test_batches_without_a_producer_id_add_no_state(disk: RealDisk) -> None:
     log = await open_log(disk)
     await log.start_leader_epoch(0)
@@ -505,7 +486,6 @@ async def test_batches_without_a_producer_id_add_no_state(disk: RealDisk) -> Non
     ("mutant", "first"),
     [("sequences_unchecked", 0), ("forgets_producers", 0), ("keeps_cut_producers", 0), ("any_first_sequence", 1)],
 )
-@in_loop
 async def test_each_mutant_breaks_its_rule(disk: RealDisk, mutant: str, first: int) -> None:
     config = replace(SMALL, **{mutant: True})
     log = await open_log(disk, config)
@@ -525,7 +505,6 @@ async def test_each_mutant_breaks_its_rule(disk: RealDisk, mutant: str, first: i
     assert log.append_as_leader(numbered(1, f"{1:0300d}"), 0).bytes > 0, "written twice"
 
 
-@in_loop
 async def test_a_snapshot_removed_during_a_sync_does_not_fail_it(tmp_path: Path) -> None:
     (tmp_path / DIRECTORY).mkdir()
     files = ProducerSnapshots(RealDisk(str(tmp_path)), DIRECTORY)

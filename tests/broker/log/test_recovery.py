@@ -11,6 +11,7 @@ from broker.log.log import PartitionLog
 from broker.protocol.records import iter_batches
 from tests.broker.log.making import DIRECTORY, batch, in_loop, only_file, open_log, values, write
 
+STORIES = in_loop
 TEXT = [f"value {number}" for number in range(6)]
 
 
@@ -29,7 +30,6 @@ def boundaries(data: bytes) -> list[int]:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-@in_loop
 async def test_a_closed_log_keeps_every_record(tmp_path: Path, clean: bool) -> None:
     log = await open_log(RealDisk(str(tmp_path)))
     expected = [f"value {number}" for number in range(200)]
@@ -51,7 +51,6 @@ async def test_a_closed_log_keeps_every_record(tmp_path: Path, clean: bool) -> N
     assert values(log) == [*expected, "more"]
 
 
-@in_loop
 async def test_a_torn_tail_at_every_byte_of_the_last_batch(tmp_path: Path) -> None:
     await written(tmp_path)
     path = only_file(tmp_path, ".log")
@@ -66,7 +65,6 @@ async def test_a_torn_tail_at_every_byte_of_the_last_batch(tmp_path: Path) -> No
         assert (log.recovered.reason is None) == (length == starts[-2])
 
 
-@in_loop
 async def test_zeros_to_the_end_from_every_byte_of_the_last_batch(tmp_path: Path) -> None:
     await written(tmp_path)
     path = only_file(tmp_path, ".log")
@@ -80,7 +78,6 @@ async def test_zeros_to_the_end_from_every_byte_of_the_last_batch(tmp_path: Path
 
 
 @pytest.mark.parametrize("seed", range(40))
-@in_loop
 async def test_a_hole_of_zeros_ends_the_log(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     log = await open_log(RealDisk(str(tmp_path)))
@@ -108,7 +105,6 @@ async def test_a_hole_of_zeros_ends_the_log(tmp_path: Path, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-@in_loop
 async def test_damage_anywhere_costs_no_intact_batch_in_front_of_it(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     await written(tmp_path)
@@ -131,7 +127,6 @@ async def test_damage_anywhere_costs_no_intact_batch_in_front_of_it(tmp_path: Pa
 @pytest.mark.parametrize(
     "length", [2**31 - 1, -1, -(2**31), 0, 48, 10_000_000], ids=["huge", "minus one", "least", "zero", "short", "long"]
 )
-@in_loop
 async def test_a_senseless_length_ends_the_log(tmp_path: Path, length: int) -> None:
     await written(tmp_path)
     path = only_file(tmp_path, ".log")
@@ -143,7 +138,6 @@ async def test_a_senseless_length_ends_the_log(tmp_path: Path, length: int) -> N
 
 
 @pytest.mark.parametrize("missing", [0, 1, 2])
-@in_loop
 async def test_segments_after_a_gap_are_removed(tmp_path: Path, missing: int) -> None:
     log = await open_log(RealDisk(str(tmp_path)))
     await write(log, 1, *["v" * 50] * 60)
@@ -162,7 +156,6 @@ async def test_segments_after_a_gap_are_removed(tmp_path: Path, missing: int) ->
 
 
 @pytest.mark.parametrize("damage", ["missing", "empty", "short", "flipped", "foreign", "too long"])
-@in_loop
 async def test_an_unusable_index_is_rebuilt(tmp_path: Path, damage: str) -> None:
     log = await open_log(RealDisk(str(tmp_path)))
     expected = [f"value {number}" for number in range(100)]
@@ -187,7 +180,6 @@ async def test_an_unusable_index_is_rebuilt(tmp_path: Path, damage: str) -> None
 
 
 @pytest.mark.conforms("K101-12", "H27")
-@in_loop
 async def test_after_a_crash_epochs_at_or_past_the_end_are_removed(tmp_path: Path) -> None:
     await written(tmp_path)
     (tmp_path / DIRECTORY / "leader-epoch-checkpoint").write_text("0\n4\n1 0\n4 3\n5 6\n7 9\n")
@@ -197,7 +189,6 @@ async def test_after_a_crash_epochs_at_or_past_the_end_are_removed(tmp_path: Pat
 
 
 @pytest.mark.conforms("K101-12", "H8")
-@in_loop
 async def test_an_epoch_on_disk_from_before_a_truncation_is_ignored(tmp_path: Path) -> None:
     """The file states that epoch 6 starts at 2, but the records there are still those of epochs 1 and 4."""
     await written(tmp_path)
@@ -209,7 +200,6 @@ async def test_an_epoch_on_disk_from_before_a_truncation_is_ignored(tmp_path: Pa
 @pytest.mark.conforms("H10")
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("content", [None, b"", b"0\n2\n1 0\n", b"\0" * 14], ids=["missing", "empty", "torn", "zeros"])
-@in_loop
 async def test_a_lost_epoch_file_is_rebuilt_from_the_batches(
     tmp_path: Path, content: bytes | None, clean: bool
 ) -> None:
@@ -221,7 +211,6 @@ async def test_a_lost_epoch_file_is_rebuilt_from_the_batches(
     assert path.read_text() == "0\n2\n1 0\n4 3\n"
 
 
-@in_loop
 async def test_an_intact_batch_of_a_smaller_epoch_ends_the_log(tmp_path: Path) -> None:
     await written(tmp_path)
     path = only_file(tmp_path, ".log")
@@ -230,7 +219,6 @@ async def test_an_intact_batch_of_a_smaller_epoch_ends_the_log(tmp_path: Path) -
     assert values(await open_log(RealDisk(str(tmp_path)))) == TEXT
 
 
-@in_loop
 async def test_an_empty_directory_is_an_empty_log(tmp_path: Path) -> None:
     (tmp_path / DIRECTORY).mkdir()
     (tmp_path / DIRECTORY / "notes.txt").write_text("not a segment")
@@ -240,7 +228,6 @@ async def test_an_empty_directory_is_an_empty_log(tmp_path: Path) -> None:
         await log.close()
 
 
-@in_loop
 async def test_a_log_that_does_not_start_at_zero(tmp_path: Path) -> None:
     log = await open_log(RealDisk(str(tmp_path)))
     await log.truncate_fully_and_start_at(42)

@@ -11,6 +11,7 @@ from broker.log.reading import OffsetOutOfRangeError
 from broker.producers.producer_state import ProducerState, Written
 from tests.broker.log.making import DIRECTORY, SMALL, in_loop, open_log, write
 
+STORIES = in_loop
 PRODUCER = 77
 
 
@@ -36,7 +37,6 @@ async def with_remote_half(tmp_path: Path) -> PartitionLog:
     return log
 
 
-@in_loop
 async def test_deleting_local_segments_keeps_start_and_epochs(tmp_path: Path) -> None:
     log = await with_remote_half(tmp_path)
     assert log.log_start_offset == 0
@@ -49,7 +49,6 @@ async def test_deleting_local_segments_keeps_start_and_epochs(tmp_path: Path) ->
 
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("point", [0, 60])
-@in_loop
 async def test_a_restart_keeps_the_start_and_the_epochs_of_remote_records(
     tmp_path: Path, clean: bool, point: int
 ) -> None:
@@ -61,7 +60,6 @@ async def test_a_restart_keeps_the_start_and_the_epochs_of_remote_records(
     assert list(again.epochs.entries) == [EpochEntry(0, 0), EpochEntry(3, 20)]
 
 
-@in_loop
 async def test_a_stored_start_above_the_remote_start_counts(tmp_path: Path) -> None:
     log = await with_remote_half(tmp_path)
     assert await log.advance_start(10) == 10
@@ -71,7 +69,6 @@ async def test_a_stored_start_above_the_remote_start_counts(tmp_path: Path) -> N
     assert list(again.epochs.entries) == [EpochEntry(0, 10), EpochEntry(3, 20)]
 
 
-@in_loop
 async def test_without_remote_records_the_start_is_the_first_segment(tmp_path: Path) -> None:
     log = await with_remote_half(tmp_path)
     local = log.local_start_offset
@@ -82,7 +79,6 @@ async def test_without_remote_records_the_start_is_the_first_segment(tmp_path: P
     assert list(again.epochs.entries) == [EpochEntry(3, local)]
 
 
-@in_loop
 async def test_a_moved_start_in_the_remote_part_removes_no_segment(tmp_path: Path) -> None:
     log = await with_remote_half(tmp_path)
     before = log.local_start_offset
@@ -93,7 +89,6 @@ async def test_a_moved_start_in_the_remote_part_removes_no_segment(tmp_path: Pat
     assert log.local_start_offset == 50
 
 
-@in_loop
 async def test_a_truncation_below_the_segments_keeps_remote_records(tmp_path: Path) -> None:
     log = await with_remote_half(tmp_path)
     assert await log.truncate_to(22) == 22
@@ -106,7 +101,6 @@ async def test_a_truncation_below_the_segments_keeps_remote_records(tmp_path: Pa
     assert log.log_end_offset == 16
 
 
-@in_loop
 async def test_a_truncation_below_the_start_leaves_an_empty_log(tmp_path: Path) -> None:
     log = await with_remote_half(tmp_path)
     await log.advance_start(10)
@@ -118,7 +112,6 @@ async def test_a_truncation_below_the_start_leaves_an_empty_log(tmp_path: Path) 
 @pytest.mark.conforms("K1023-11")
 @pytest.mark.conforms("K1023-12")
 @pytest.mark.parametrize("clean", [True, False])
-@in_loop
 async def test_an_empty_log_starts_locally_behind_remote_records(tmp_path: Path, clean: bool) -> None:
     log = await open_log(RealDisk(str(tmp_path)))
     producers = ProducerState()

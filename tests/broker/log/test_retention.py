@@ -14,6 +14,7 @@ from broker.protocol.records import Record, build_batch
 from broker.replica.partition import expired_below
 from tests.broker.log.making import in_loop
 
+STORIES = in_loop
 NOW = 1_000_000
 
 
@@ -80,7 +81,6 @@ async def filled(path: Path) -> PartitionLog:
 
 
 @pytest.mark.conforms("K101-11", "H27")
-@in_loop
 async def test_a_start_inside_a_batch_is_served_and_earlier_offsets_are_not(tmp_path: Path) -> None:
     log = await filled(tmp_path)
     before = len(log.segments)
@@ -99,7 +99,6 @@ async def test_a_start_inside_a_batch_is_served_and_earlier_offsets_are_not(tmp_
 
 @pytest.mark.conforms("K101-11")
 @pytest.mark.parametrize("kept", [0, 7, 8, 99])
-@in_loop
 async def test_the_start_is_found_again_after_a_crash(tmp_path: Path, kept: int) -> None:
     log = await filled(tmp_path)
     await log.advance_start(7)
@@ -111,7 +110,6 @@ async def test_the_start_is_found_again_after_a_crash(tmp_path: Path, kept: int)
         assert again.epochs.entries == (EpochEntry(3, kept), EpochEntry(5, 12))
 
 
-@in_loop
 async def test_a_truncation_inside_the_first_batch_leaves_an_empty_log(tmp_path: Path) -> None:
     log = await filled(tmp_path)
     await log.advance_start(7)
@@ -119,7 +117,6 @@ async def test_a_truncation_inside_the_first_batch_leaves_an_empty_log(tmp_path:
     assert log.log_start_offset == log.log_end_offset == 6
 
 
-@in_loop
 async def test_the_largest_timestamp_is_found_among_committed_records(tmp_path: Path) -> None:
     log = await filled(tmp_path)
     assert log.max_timestamp_below(20) == (18, 901)

@@ -15,6 +15,7 @@ from broker.ports import File
 from broker.protocol.records import Record, build_batch
 from tests.broker.log.making import DIRECTORY, SMALL, in_loop, open_log, values
 
+STORIES = in_loop
 PRODUCER = 7
 
 
@@ -75,7 +76,6 @@ ACTIONS: dict[str, Action] = {
 
 
 @pytest.mark.parametrize("action", list(ACTIONS))
-@in_loop
 async def test_a_log_waits_for_descriptors(tmp_path: Path, action: str) -> None:
     _, other = await grown(tmp_path / "other")
     await ACTIONS[action](other)
@@ -88,7 +88,6 @@ async def test_a_log_waits_for_descriptors(tmp_path: Path, action: str) -> None:
         assert log.recovery_point == log.log_end_offset
 
 
-@in_loop
 async def test_a_log_that_is_closed_without_descriptors_is_closed_cleanly(tmp_path: Path) -> None:
     disk, log = await grown(tmp_path)
     before = state(log)[-2:]
@@ -100,7 +99,6 @@ async def test_a_log_that_is_closed_without_descriptors_is_closed_cleanly(tmp_pa
     assert state(again)[-2:] == before
 
 
-@in_loop
 async def test_a_log_deleted_without_descriptors_leaves_no_file(tmp_path: Path) -> None:
     disk, log = await grown(tmp_path)
     disk.refuses = True
@@ -109,7 +107,6 @@ async def test_a_log_deleted_without_descriptors_leaves_no_file(tmp_path: Path) 
     assert not (tmp_path / DIRECTORY).exists()
 
 
-@in_loop
 async def test_a_cancelled_rebuild_leaves_the_log_unchanged(tmp_path: Path) -> None:
     disk, log = await grown(tmp_path)
     before = state(log)

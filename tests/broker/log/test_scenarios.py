@@ -8,6 +8,8 @@ from broker.disk import RealDisk
 from broker.log.log import PartitionLog
 from tests.broker.log.making import DIRECTORY, batch, in_loop, only_file, open_log, values, write
 
+STORIES = in_loop
+
 
 async def replica(root: Path, name: str) -> PartitionLog:
     return await open_log(RealDisk(str(root / name)))
@@ -32,7 +34,6 @@ async def make_them_match(leader: PartitionLog, follower: PartitionLog) -> list[
 
 
 @pytest.mark.conforms("H1", "K101-14")
-@in_loop
 async def test_fast_failovers_keep_one_history(tmp_path: Path) -> None:
     """KIP-279: B led epochs 1 and 3, A led 2 and 4; nothing of 1, 2 and 3 was committed.
 
@@ -53,7 +54,6 @@ async def test_fast_failovers_keep_one_history(tmp_path: Path) -> None:
 
 
 @pytest.mark.conforms("H2")
-@in_loop
 async def test_a_leader_without_records_keeps_the_start_of_its_epoch(tmp_path: Path) -> None:
     """KAFKA-7415: B led epoch 1 without a record; a query for it must not get the answer "unknown" from A."""
     a, b = await replica(tmp_path, "a"), await replica(tmp_path, "b")
@@ -68,7 +68,6 @@ async def test_a_leader_without_records_keeps_the_start_of_its_epoch(tmp_path: P
 
 
 @pytest.mark.conforms("H8")
-@in_loop
 async def test_a_truncation_that_removes_no_record_removes_the_epoch(tmp_path: Path) -> None:
     """KAFKA-10706: with the entry left in place, the next leader's smaller epochs would be refused for ever."""
     a, b = await replica(tmp_path, "a"), await replica(tmp_path, "b")
@@ -83,7 +82,6 @@ async def test_a_truncation_that_removes_no_record_removes_the_epoch(tmp_path: P
 
 
 @pytest.mark.conforms("H10")
-@in_loop
 async def test_power_is_lost_between_the_epoch_file_and_its_rename(tmp_path: Path) -> None:
     """KAFKA-16541: the new text is torn, the old file counts, and the batches complete it."""
     log = await replica(tmp_path, "a")
@@ -99,7 +97,6 @@ async def test_power_is_lost_between_the_epoch_file_and_its_rename(tmp_path: Pat
 
 
 @pytest.mark.conforms("H27", "K101-12")
-@in_loop
 async def test_an_epoch_at_the_very_end_does_not_survive_a_power_cut(tmp_path: Path) -> None:
     """Epoch 1 is in the file, its first record is lost. "offset > log end" would keep it, and then offset 2, written by
     the leader of epoch 3, would count as a record of epoch 1."""
@@ -116,7 +113,6 @@ async def test_an_epoch_at_the_very_end_does_not_survive_a_power_cut(tmp_path: P
 
 
 @pytest.mark.conforms("K101-14", "K101-5")
-@in_loop
 async def test_both_replicas_lose_power_and_the_longer_one_restarts_second(tmp_path: Path) -> None:
     """KIP-101's scenario 2: B lost m1 and led with another record at its offset; A must not keep both histories."""
     a, b = await replica(tmp_path, "a"), await replica(tmp_path, "b")

@@ -15,6 +15,7 @@ from simulator.disk import FileSystem, SimulatedDisk
 from simulator.loop import new_loop
 from tests.broker.log.making import DIRECTORY, batch, in_loop, open_log
 
+STORIES = in_loop
 AGE = LogConfig(segment_ms=1000)
 
 
@@ -25,7 +26,6 @@ def append(log: PartitionLog, timestamp: int) -> list[int]:
 
 
 @pytest.mark.conforms("LOG-6")
-@in_loop
 async def test_the_first_batch_and_the_new_one_decide(tmp_path: Path) -> None:
     log = await open_log(RealDisk(str(tmp_path)), AGE)
     await log.start_leader_epoch(1)
@@ -39,7 +39,6 @@ async def test_the_first_batch_and_the_new_one_decide(tmp_path: Path) -> None:
 
 @pytest.mark.conforms("LOG-6")
 @pytest.mark.parametrize("held", [0, 1])
-@in_loop
 async def test_the_batches_of_one_fetch_complete_segments_as_single_ones_do(tmp_path: Path, held: int) -> None:
     log = await open_log(RealDisk(str(tmp_path)), AGE)
     times = [5000, 6000, 1, 6001, 7001, 7002]
@@ -51,7 +50,6 @@ async def test_the_batches_of_one_fetch_complete_segments_as_single_ones_do(tmp_
 
 @pytest.mark.conforms("LOG-6")
 @pytest.mark.parametrize("clean", [True, False])
-@in_loop
 async def test_a_restart_and_a_truncation_do_not_renew_a_segment(tmp_path: Path, clean: bool) -> None:
     disk = RealDisk(str(tmp_path))
     log = await open_log(disk, AGE)
@@ -90,7 +88,6 @@ def test_without_timestamps_the_clock_decides() -> None:
 
 
 @pytest.mark.conforms("LOG-6")
-@in_loop
 async def test_followers_complete_segments_too_and_settings_can_change(tmp_path: Path) -> None:
     log = await open_log(RealDisk(str(tmp_path)), LogConfig())
     for offset, timestamp in enumerate((0, 1 << 50)):

@@ -51,8 +51,10 @@ def run(story: Callable[[SimulatedDisk], Coroutine[None, None, None]]) -> None:
     loop.run_until_complete(story(SimulatedDisk(loop, random.Random(1))))
 
 
+STORIES = played_by(run)
+
+
 @pytest.mark.parametrize("clean", [True, False])
-@played_by(run)
 async def test_local_deletion_keeps_the_start_and_the_epochs_below_also_after_a_restart(
     disk: SimulatedDisk, /, clean: bool
 ) -> None:
@@ -71,7 +73,6 @@ async def test_local_deletion_keeps_the_start_and_the_epochs_below_also_after_a_
         log = await opened(disk, clean=clean, point=RECORDS)
 
 
-@played_by(run)
 async def test_a_start_that_rises_below_the_local_segments_takes_epochs_with_it_and_stays_after_a_restart(
     disk: SimulatedDisk, /
 ) -> None:
@@ -88,7 +89,6 @@ async def test_a_start_that_rises_below_the_local_segments_takes_epochs_with_it_
 
 @pytest.mark.conforms("K1023-11", "K1023-12")
 @pytest.mark.parametrize("clean", [True, False])
-@played_by(run)
 async def test_a_log_that_starts_above_has_start_end_epochs_and_producers_also_after_a_restart(
     disk: SimulatedDisk, /, clean: bool
 ) -> None:
@@ -108,7 +108,6 @@ async def test_a_log_that_starts_above_has_start_end_epochs_and_producers_also_a
     assert log.epochs.entries[-1] == EpochEntry(5, 100)
 
 
-@played_by(run)
 async def test_a_log_that_starts_again_without_remote_records_does_not_claim_them_after_a_restart(
     disk: SimulatedDisk, /
 ) -> None:
@@ -120,7 +119,6 @@ async def test_a_log_that_starts_again_without_remote_records_does_not_claim_the
 
 
 @pytest.mark.parametrize("damage", [None, b"garbage"])
-@played_by(run)
 async def test_epochs_of_remote_records_that_are_lost_or_damaged_take_the_replica_offline(
     disk: SimulatedDisk, /, damage: bytes | None
 ) -> None:

@@ -15,6 +15,7 @@ from broker.protocol.records import NO_TIMESTAMP, Record, build_batch
 from simulator.client import compressed
 from tests.broker.log.making import in_loop, open_log
 
+STORIES = in_loop
 NOW = 1_800_000_000_000
 HOUR = 3_600_000
 NEVER = (1 << 63) - 1
@@ -47,7 +48,6 @@ async def led(tmp_path: Path) -> PartitionLog:
 
 @pytest.mark.conforms("LOG-5")
 @pytest.mark.parametrize("codec", ["none", "gzip"])
-@in_loop
 async def test_each_limit_is_the_last_timestamp_that_is_allowed(tmp_path: Path, codec: str) -> None:
     log = await led(tmp_path)
     ahead, behind = partial(append, log, after_ms=HOUR), partial(append, log, before_ms=HOUR)
@@ -63,7 +63,6 @@ async def test_each_limit_is_the_last_timestamp_that_is_allowed(tmp_path: Path, 
 
 
 @pytest.mark.conforms("LOG-5")
-@in_loop
 async def test_a_record_without_a_timestamp_has_no_limit(tmp_path: Path) -> None:
     log = await led(tmp_path)
     assert append(log, batch(NO_TIMESTAMP), before_ms=0, after_ms=0) == ErrorCode.NONE
@@ -72,7 +71,6 @@ async def test_a_record_without_a_timestamp_has_no_limit(tmp_path: Path) -> None
 
 
 @pytest.mark.conforms("LOG-5")
-@in_loop
 async def test_batches_of_a_known_layout_are_checked_each(tmp_path: Path) -> None:
     """Further batches of one layout skip the check of their content, in one request and in later ones."""
     log = await led(tmp_path)

@@ -14,6 +14,7 @@ from broker.protocol.records import LOG_APPEND_TIME_MASK, Record, build_batch, p
 from broker.replica.compactor import raw_records, rebuilt
 from tests.broker.log.making import DIRECTORY, in_loop, only_file
 
+STORIES = in_loop
 CODECS = pytest.mark.parametrize("codec", [0, *NAMES], ids=["none", *NAMES.values()])
 TIMES = (1_000, 51_000, 1_010, 61_000, 1_020)
 """Of one batch: neither its first nor its last record is the latest."""
@@ -41,7 +42,6 @@ async def holding(root: Path, *batches: bytearray, segment_bytes: int = 1 << 20)
 
 @pytest.mark.conforms("LOG-1")
 @CODECS
-@in_loop
 async def test_a_time_is_found_in_the_middle_of_a_batch(tmp_path: Path, codec: int) -> None:
     log = await holding(tmp_path, batch(*TIMES, codec=codec), batch(*TIMES, codec=codec))
     assert log.offset_for_timestamp(1_000) == (0, 1_000)
@@ -53,7 +53,6 @@ async def test_a_time_is_found_in_the_middle_of_a_batch(tmp_path: Path, codec: i
 
 @pytest.mark.conforms("LOG-1")
 @CODECS
-@in_loop
 async def test_the_first_of_the_records_with_the_largest_time_is_found(tmp_path: Path, codec: int) -> None:
     log = await holding(tmp_path, batch(5, 7, 7, 6, codec=codec), batch(7, 1, codec=codec))
     assert log.max_timestamp_below(6) == (1, 7)
@@ -63,7 +62,6 @@ async def test_the_first_of_the_records_with_the_largest_time_is_found(tmp_path:
 @pytest.mark.conforms("LOG-1")
 @CODECS
 @pytest.mark.parametrize("clean", [True, False])
-@in_loop
 async def test_times_are_the_same_after_a_restart(tmp_path: Path, codec: int, clean: bool) -> None:
     batches = [batch(*(time + 10 * number for time in TIMES), codec=codec) for number in range(20)]
     log = await holding(tmp_path, *batches, segment_bytes=400)
@@ -80,7 +78,6 @@ async def test_times_are_the_same_after_a_restart(tmp_path: Path, codec: int, cl
 
 @pytest.mark.conforms("LOG-1")
 @CODECS
-@in_loop
 async def test_no_record_below_the_logs_start_is_found(tmp_path: Path, codec: int) -> None:
     """The start may be inside a batch; its header still counts the records before the start."""
     log = await holding(tmp_path, batch(*TIMES, codec=codec), batch(2_000, 3_000, codec=codec))
@@ -95,7 +92,6 @@ async def test_no_record_below_the_logs_start_is_found(tmp_path: Path, codec: in
 
 @pytest.mark.conforms("LOG-1")
 @CODECS
-@in_loop
 async def test_no_record_that_compaction_has_removed_is_found(tmp_path: Path, codec: int) -> None:
     plain = batch(*TIMES)
     header = parse_header(plain)
@@ -112,7 +108,6 @@ async def test_no_record_that_compaction_has_removed_is_found(tmp_path: Path, co
 
 @pytest.mark.conforms("LOG-1")
 @CODECS
-@in_loop
 async def test_records_that_the_log_has_stamped_have_the_time_of_their_batch(tmp_path: Path, codec: int) -> None:
     stamped = batch(*TIMES, codec=codec, attributes=LOG_APPEND_TIME_MASK)
     stamp(stamped, 0, 0, 0)
@@ -121,7 +116,6 @@ async def test_records_that_the_log_has_stamped_have_the_time_of_their_batch(tmp
     assert log.max_timestamp_below(5) == log.offset_for_timestamp(1_001) == (0, 61_000)
 
 
-@in_loop
 async def test_a_batch_of_an_unknown_codec_counts_from_its_first_offset(tmp_path: Path) -> None:
     unknown = batch(*TIMES)
     unknown[22] = 7
@@ -134,7 +128,6 @@ async def test_a_batch_of_an_unknown_codec_counts_from_its_first_offset(tmp_path
 
 @pytest.mark.conforms("LOG-1")
 @CODECS
-@in_loop
 async def test_batches_decompressed_for_a_time_lookup_are_counted(tmp_path: Path, codec: int) -> None:
     log = await holding(tmp_path, batch(*range(5_000), codec=codec))
     for look, asked in ((log.offset_for_timestamp, 4_999), (log.max_timestamp_below, 5_000)):
@@ -145,7 +138,6 @@ async def test_batches_decompressed_for_a_time_lookup_are_counted(tmp_path: Path
 
 @pytest.mark.conforms("LOG-1")
 @CODECS
-@in_loop
 async def test_a_lookup_by_time_fails_at_a_damaged_batch(tmp_path: Path, codec: int) -> None:
     log = await holding(tmp_path, batch(*TIMES, codec=codec), batch(*TIMES, codec=codec))
     await log.close()

@@ -20,6 +20,7 @@ from simulator.disk import SimulatedDisk
 from tests.broker.log.making import in_loop
 from tests.simulator.stories import in_cluster, started
 
+STORIES = in_loop
 PROPERTIES = {"default.replication.factor": "3"}
 LONG = 10.0
 """Seconds in which a quorum that can elect has elected many times."""
@@ -112,7 +113,6 @@ async def opened(path: Path, voters: int = 3, *, node: int = 1, took_part: bool,
 
 
 @pytest.mark.conforms("H22")
-@in_loop
 async def test_a_directory_keeps_its_id_while_its_state_file_exists(tmp_path: Path) -> None:
     first = await opened(tmp_path, took_part=True)
     assert await opened(tmp_path, took_part=True) == first
@@ -123,7 +123,6 @@ async def test_a_directory_keeps_its_id_while_its_state_file_exists(tmp_path: Pa
 
 
 @pytest.mark.conforms("H22")
-@in_loop
 async def test_a_new_directory_id_is_durable_before_any_promise(tmp_path: Path) -> None:
     await opened(tmp_path, took_part=False)
     disk = RealDisk(str(tmp_path))
@@ -135,7 +134,6 @@ async def test_a_new_directory_id_is_durable_before_any_promise(tmp_path: Path) 
 
 
 @pytest.mark.conforms("H22")
-@in_loop
 async def test_a_voter_that_is_alone_stays_the_same(tmp_path: Path) -> None:
     first = await opened(tmp_path, 1, took_part=False)
     assert await opened(tmp_path, 1, took_part=False) == first
@@ -143,7 +141,6 @@ async def test_a_voter_that_is_alone_stays_the_same(tmp_path: Path) -> None:
 
 @pytest.mark.conforms("H22")
 @pytest.mark.parametrize(("node", "voters"), [(1, 3), (4, 3), (2, 1)], ids=["voter", "observer", "observer of one"])
-@in_loop
 async def test_a_node_without_its_metadata_directory_restarts_with_a_new_id(
     tmp_path: Path, node: int, voters: int
 ) -> None:
@@ -156,7 +153,6 @@ async def test_a_node_without_its_metadata_directory_restarts_with_a_new_id(
 
 
 @pytest.mark.conforms("H22")
-@in_loop
 async def test_a_single_voter_refuses_to_start_without_its_log(tmp_path: Path) -> None:
     await opened(tmp_path, 1, took_part=True, records=5)
     (tmp_path / METADATA_DIRECTORY).rename(tmp_path / "damaged")

@@ -30,6 +30,7 @@ from broker.server.handlers.quorum_handler import QuorumHandler
 from tests.broker.quorum.live import DIRECTORY, WALL_NS, LiveCluster, Seat, running
 from tests.stories import run_by
 
+STORIES = run_by(asyncio.run)
 ASKED_AGAIN = 2_000
 QUICK = {
     "quorum.fetch.timeout.ms": "300",
@@ -55,7 +56,6 @@ async def described(cluster: LiveCluster, node: int) -> DescribeQuorumPartitionR
 
 
 @pytest.mark.conforms("K595-12", "K595-21", "K595-53")
-@run_by(asyncio.run)
 async def test_a_single_voter_elects_itself_immediately_and_commits(tmp_path: Path) -> None:
     async with running(tmp_path, 1, 0, **UNHURRIED) as cluster:
         assert await cluster.leader() == 1, "it waited for no timeout"
@@ -64,7 +64,6 @@ async def test_a_single_voter_elects_itself_immediately_and_commits(tmp_path: Pa
         assert cluster.seats[1].leadership == [1]
 
 
-@run_by(asyncio.run)
 async def test_the_limit_of_an_operation_does_not_depend_on_the_producers_batch_limit(tmp_path: Path) -> None:
     async with running(tmp_path, 1, 0, **{"message.max.bytes": "1000"}) as cluster:
         await cluster.leader()
@@ -75,7 +74,6 @@ async def test_the_limit_of_an_operation_does_not_depend_on_the_producers_batch_
 
 
 @pytest.mark.conforms("K595-12", "K595-53", "K595-42")
-@run_by(asyncio.run)
 async def test_every_node_sees_all_committed_records_in_order(tmp_path: Path) -> None:
     async with running(tmp_path, 3, 1) as cluster:
         leader = await cluster.leader()
@@ -90,7 +88,6 @@ async def test_every_node_sees_all_committed_records_in_order(tmp_path: Path) ->
 
 
 @pytest.mark.conforms("K595-41", "K595-21")
-@run_by(asyncio.run)
 async def test_every_node_processes_the_control_record_of_a_new_leader(tmp_path: Path) -> None:
     async with running(tmp_path, 3, 1) as cluster:
         leader = await cluster.leader()
@@ -104,7 +101,6 @@ async def test_every_node_processes_the_control_record_of_a_new_leader(tmp_path:
 
 
 @pytest.mark.conforms("K595-4")
-@run_by(asyncio.run)
 async def test_every_record_has_its_offset_epoch_type_and_time(tmp_path: Path) -> None:
     async with running(tmp_path, 1) as cluster:
         await cluster.leader()
@@ -129,7 +125,6 @@ async def test_every_record_has_its_offset_epoch_type_and_time(tmp_path: Path) -
 
 
 @pytest.mark.conforms("K595-38", "K595-53")
-@run_by(asyncio.run)
 async def test_only_the_leader_appends(tmp_path: Path) -> None:
     async with running(tmp_path, 3) as cluster:
         leader = await cluster.leader()
@@ -140,7 +135,6 @@ async def test_only_the_leader_appends(tmp_path: Path) -> None:
 
 
 @pytest.mark.conforms("K595-43", "K595-53", "H19", "H24")
-@run_by(asyncio.run)
 async def test_an_isolated_leader_fails_its_appends_and_rejoins(tmp_path: Path) -> None:
     async with running(tmp_path, 3, 0, **QUICK) as cluster:
         old = await cluster.leader()
@@ -157,7 +151,6 @@ async def test_an_isolated_leader_fails_its_appends_and_rejoins(tmp_path: Path) 
 
 
 @pytest.mark.conforms("K595-27", "K595-28", "K595-29")
-@run_by(asyncio.run)
 async def test_a_leader_that_stops_hands_over_without_a_timeout(tmp_path: Path) -> None:
     async with running(tmp_path, 3, 0, **UNSUSPECTING) as cluster:
         old = await cluster.leader()
@@ -167,7 +160,6 @@ async def test_a_leader_that_stops_hands_over_without_a_timeout(tmp_path: Path) 
 
 
 @pytest.mark.conforms("K595-6", "K595-7", "H18")
-@run_by(asyncio.run)
 async def test_a_restarted_quorum_replays_every_committed_record(tmp_path: Path) -> None:
     async with running(tmp_path, 3) as cluster:
         leader = await cluster.leader()
@@ -185,7 +177,6 @@ async def test_a_restarted_quorum_replays_every_committed_record(tmp_path: Path)
 
 
 @pytest.mark.conforms("K595-37")
-@run_by(asyncio.run)
 async def test_the_epochs_of_the_metadata_log_are_on_disk(tmp_path: Path) -> None:
     async with running(tmp_path, 1) as cluster:
         expected = []
@@ -204,7 +195,6 @@ async def test_the_epochs_of_the_metadata_log_are_on_disk(tmp_path: Path) -> Non
 
 
 @pytest.mark.conforms("K595-44", "K595-51")
-@run_by(asyncio.run)
 async def test_describe_is_answered_by_the_leader(tmp_path: Path) -> None:
     async with running(tmp_path, 3, 1) as cluster:
         leader = await cluster.leader()
@@ -230,7 +220,6 @@ async def test_describe_is_answered_by_the_leader(tmp_path: Path) -> None:
 
 
 @pytest.mark.conforms("K595-10")
-@run_by(asyncio.run)
 async def test_another_partition_is_an_invalid_request(tmp_path: Path) -> None:
     async with running(tmp_path, 1) as cluster:
         handler = QuorumHandler(cluster.quorum(1))
@@ -246,7 +235,6 @@ async def test_another_partition_is_an_invalid_request(tmp_path: Path) -> None:
 
 
 @pytest.mark.conforms("K595-5")
-@run_by(asyncio.run)
 async def test_the_quorum_state_file_has_kafkas_fields(tmp_path: Path) -> None:
     async with running(tmp_path, 3) as cluster:
         leader = await cluster.leader()
@@ -259,7 +247,6 @@ async def test_the_quorum_state_file_has_kafkas_fields(tmp_path: Path) -> None:
 
 
 @pytest.mark.conforms("K595-5")
-@run_by(asyncio.run)
 async def test_a_broken_quorum_state_file_and_other_voters_are_refused(tmp_path: Path) -> None:
     cluster = LiveCluster(tmp_path, 1)
     await cluster.start()
@@ -273,7 +260,6 @@ async def test_a_broken_quorum_state_file_and_other_voters_are_refused(tmp_path:
 
 
 @pytest.mark.conforms("K595-8", "K595-25", "K595-47")
-@run_by(asyncio.run)
 async def test_a_node_of_another_cluster_stops_when_the_elected_leader_finds_out(tmp_path: Path) -> None:
     cluster = LiveCluster(tmp_path, 3)
     await cluster.start()
@@ -312,7 +298,6 @@ def test_a_peer_with_an_invalid_answer_is_queried_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.conforms("K595-53")
-@run_by(asyncio.run)
 async def test_calls_to_a_stopped_quorum_fail_immediately(tmp_path: Path) -> None:
     cluster = LiveCluster(tmp_path, 3)
     await cluster.start(1)
@@ -327,7 +312,6 @@ async def test_calls_to_a_stopped_quorum_fail_immediately(tmp_path: Path) -> Non
     assert (quorum.leader_id, quorum.is_leader) == (None, False)
 
 
-@run_by(asyncio.run)
 async def test_after_a_failed_write_the_node_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = LiveCluster(tmp_path, 1)
     await cluster.start()
@@ -348,7 +332,6 @@ async def test_after_a_failed_write_the_node_stops(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.conforms("K595-14", "K595-19")
-@run_by(asyncio.run)
 async def test_the_trace_has_votes_after_they_are_on_disk_and_applied_records(tmp_path: Path) -> None:
     async with running(tmp_path, 3) as cluster:
         leader = await cluster.leader()

@@ -31,6 +31,7 @@ from tests.broker.controller.world import World
 from tests.broker.log.making import in_loop
 from tests.simulator.stories import in_cluster, started
 
+STORIES = in_loop
 ID = OffsetAndEpoch(epoch=3, offset=120)
 NAME = "log/00000000000000000120-0000000003.checkpoint"
 SMALL = {"metadata.log.max.record.bytes.between.snapshots": "1000", "default.replication.factor": "3"}
@@ -43,7 +44,6 @@ def snapshots(path: Path) -> Snapshots:
 
 
 @pytest.mark.parametrize("count", [0, 1, 500, 1_234])
-@in_loop
 async def test_a_written_lock_file_reads_back(tmp_path: Path, count: int) -> None:
     store = snapshots(tmp_path)
     assert store.latest() is None
@@ -54,7 +54,6 @@ async def test_a_written_lock_file_reads_back(tmp_path: Path, count: int) -> Non
     assert store.load(ID).records == records
 
 
-@in_loop
 async def test_a_snapshot_is_fetched_in_pieces(tmp_path: Path) -> None:
     source, target = snapshots(tmp_path / "a"), snapshots(tmp_path / "b")
     records = [b"record %d" % number for number in range(300)]
@@ -76,7 +75,6 @@ async def test_a_snapshot_is_fetched_in_pieces(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["cut", "flip", "no footer"])
-@in_loop
 async def test_a_damaged_snapshot_is_refused(tmp_path: Path, damage: str) -> None:
     store = snapshots(tmp_path)
     await store.write_durably(ID, [b"a" * 100, b"b" * 100], None, 7)
@@ -89,7 +87,6 @@ async def test_a_damaged_snapshot_is_refused(tmp_path: Path, damage: str) -> Non
         store.load(ID)
 
 
-@in_loop
 async def test_only_the_newest_stays(tmp_path: Path) -> None:
     store = snapshots(tmp_path)
     newer = OffsetAndEpoch(epoch=4, offset=200)
@@ -107,7 +104,6 @@ async def test_only_the_newest_stays(tmp_path: Path) -> None:
     [(120, 2, False), (121, 2, False), (121, 3, False), (120, 3, True), (120, 4, True)],
     ids=["older tail at its end", "older tail behind it", "gap", "its epoch", "a later epoch"],
 )
-@in_loop
 async def test_only_a_log_that_continues_a_snapshot_is_kept_with_it(
     tmp_path: Path, start: int, epoch: int, continues: bool
 ) -> None:

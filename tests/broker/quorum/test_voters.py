@@ -20,6 +20,7 @@ from tests.broker.quorum.test_runner import described
 from tests.simulator.stories import in_cluster
 from tests.stories import run_by
 
+STORIES = run_by(asyncio.run)
 NEW = b"this disk is new"
 
 
@@ -318,7 +319,6 @@ async def replaced(cluster: LiveCluster) -> tuple[int, int]:
 
 
 @pytest.mark.conforms("H22")
-@run_by(asyncio.run)
 async def test_a_voter_with_a_replaced_disk_votes_again_automatically(tmp_path: Path) -> None:
     cluster = LiveCluster(tmp_path, 3)
     leader, wiped = await replaced(cluster)
@@ -363,7 +363,6 @@ async def test_a_deposed_leader_drops_its_uncommitted_voters(cluster: SimulatedC
 
 
 @pytest.mark.conforms("H22")
-@run_by(asyncio.run)
 async def test_an_empty_disk_elects_no_incomplete_leader(tmp_path: Path) -> None:
     """One voter lags behind, one has an empty disk, and the complete third voter is stopped: no leader."""
     cluster = LiveCluster(tmp_path, 3)
@@ -388,7 +387,6 @@ async def test_an_empty_disk_elects_no_incomplete_leader(tmp_path: Path) -> None
 
 
 @pytest.mark.conforms("H22")
-@run_by(asyncio.run)
 async def test_a_new_cluster_waits_for_all_its_voters(tmp_path: Path) -> None:
     cluster = LiveCluster(tmp_path, 3)
     await cluster.start(1, 2)
@@ -403,7 +401,6 @@ async def test_a_new_cluster_waits_for_all_its_voters(tmp_path: Path) -> None:
 
 
 @pytest.mark.conforms("H22")
-@run_by(asyncio.run)
 async def test_a_single_voter_on_another_disk_refuses_to_start_and_names_the_expected_disk(tmp_path: Path) -> None:
     cluster = LiveCluster(tmp_path, 1)
     await cluster.start()

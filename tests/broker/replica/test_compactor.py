@@ -12,6 +12,7 @@ from broker.topic_settings import TopicSettings
 from tests.broker.replica.test_followed_partition import Bench, tell
 from tests.stories import played_by
 
+STORIES = played_by(tell, "tmp_path")
 COMPACTED = "0\n1\nlog 0 4\n"
 
 
@@ -52,7 +53,6 @@ def compactor(bench: Bench) -> Compactor:
 
 
 @pytest.mark.parametrize("passes", [0, 1])
-@played_by(tell, "tmp_path")
 async def test_records_after_a_truncation_are_compacted_after_a_kill(bench: Bench, /, passes: int) -> None:
     made = await compacted(bench)
     cut = bench.partition.log._cut
@@ -75,7 +75,6 @@ async def test_records_after_a_truncation_are_compacted_after_a_kill(bench: Benc
     assert bench.partition.log.cleaned_to == 1
 
 
-@played_by(tell, "tmp_path")
 async def test_a_pass_that_ends_during_a_truncation_records_the_remaining_end(bench: Bench, /) -> None:
     made = await compacted(bench)
     log = bench.partition.log
@@ -101,7 +100,6 @@ async def test_a_pass_that_ends_during_a_truncation_records_the_remaining_end(be
     assert log.cleaned_to == 1
 
 
-@played_by(tell, "tmp_path")
 async def test_a_crash_lowers_the_compaction_checkpoint_to_the_remaining_log(bench: Bench, /) -> None:
     await compacted(bench)
     for name in sorted(bench.path.glob("*.log"))[1:]:
@@ -115,7 +113,6 @@ async def test_a_crash_lowers_the_compaction_checkpoint_to_the_remaining_log(ben
     assert (bench.path.parent / CHECKPOINT_FILE).read_text() == f"0\n1\nlog 0 {end}\n"
 
 
-@played_by(tell, "tmp_path")
 async def test_an_uncompacted_log_writes_no_checkpoint(bench: Bench, /) -> None:
     it = await bench.fetching(3)
     await it.append(keyed(3, 0, 1), high_watermark=2)

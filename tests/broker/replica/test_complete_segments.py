@@ -15,6 +15,8 @@ from tests.broker.replica.cluster import TOPIC, Cluster, Node, tell, until
 from tests.stories import played_by
 
 SEGMENTS: dict[str, Any] = {"log_segment_bytes": 4096, "log_index_interval_bytes": 500}
+
+STORIES = played_by(tell, "tmp_path", **SEGMENTS)
 VALUE = "v" * 400
 MANY = 60
 
@@ -46,7 +48,6 @@ def complete_segments_are_on_disk(node: Node) -> bool:
 
 
 @pytest.mark.conforms("LOG-2")
-@played_by(tell, "tmp_path", **SEGMENTS)
 async def test_the_recovery_point_follows_the_segments_on_leader_and_followers(cluster: Cluster, /) -> None:
     for node in await with_complete_segments(cluster, 1, 2, 3):
         assert 0 < node.partition().log.recovery_point < MANY, "not the segment that grows"
@@ -55,7 +56,6 @@ async def test_the_recovery_point_follows_the_segments_on_leader_and_followers(c
 @pytest.mark.conforms("LOG-3")
 @pytest.mark.parametrize("uncleanly", [False, True])
 @pytest.mark.parametrize("replicas", [1, 3])
-@played_by(tell, "tmp_path", **SEGMENTS)
 async def test_a_flipped_bit_in_an_old_segment_and_a_kill_do_not_truncate_the_log(
     cluster: Cluster, /, tmp_path: Path, replicas: int, uncleanly: bool
 ) -> None:
@@ -83,7 +83,6 @@ async def test_a_flipped_bit_in_an_old_segment_and_a_kill_do_not_truncate_the_lo
 
 
 @pytest.mark.conforms("LOG-2")
-@played_by(tell, "tmp_path", **SEGMENTS)
 async def test_a_disk_that_fails_to_sync_a_complete_segment_fails_the_replica(
     cluster: Cluster, /, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,7 +109,6 @@ async def test_a_disk_that_fails_to_sync_a_complete_segment_fails_the_replica(
 
 @pytest.mark.conforms("LOG-2")
 @pytest.mark.parametrize("deleted", [True, False])
-@played_by(tell, "tmp_path", **SEGMENTS)
 async def test_a_partition_stops_while_a_segment_is_being_flushed(
     cluster: Cluster, /, tmp_path: Path, deleted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,7 +134,6 @@ async def test_a_partition_stops_while_a_segment_is_being_flushed(
 
 
 @pytest.mark.conforms("LOG-2")
-@played_by(tell, "tmp_path", **SEGMENTS)
 async def test_a_truncation_below_the_recovery_point_lowers_it_in_the_file(cluster: Cluster, /, tmp_path: Path) -> None:
     node, _ = await with_complete_segments(cluster, 1, 2)
     assert await node.partition().log.truncate_to(5) == 5

@@ -23,6 +23,8 @@ from tests.stories import played_by
 
 FLUSH: dict[str, Any] = {"log_flush_interval_messages": 1}
 
+STORIES = played_by(tell, "tmp_path", **FLUSH)
+
 
 def log_file(root: Path, node: int) -> Path:
     (found,) = (root / f"n{node}" / f"{TOPIC}-0").glob("*.log")
@@ -74,7 +76,6 @@ def test_a_truncated_replica_does_not_count_as_damaged_after_a_crash(tmp_path: P
     tell(tmp_path, story, **FLUSH, **rarely, replica_lag_time_max_ms=20_000)
 
 
-@played_by(tell, "tmp_path", **FLUSH)
 async def test_a_damaged_replica_in_the_isr_goes_offline_with_the_reason(cluster: Cluster, /, tmp_path: Path) -> None:
     await cluster.start(1)
     await cluster.create_topic([1])
@@ -97,7 +98,6 @@ async def test_a_damaged_replica_in_the_isr_goes_offline_with_the_reason(cluster
     assert log_file(tmp_path, 1).read_bytes() == damaged
 
 
-@played_by(tell, "tmp_path", **FLUSH)
 async def test_a_damaged_follower_outside_the_isr_starts_empty_and_keeps_its_old_files(
     cluster: Cluster, /, tmp_path: Path
 ) -> None:
@@ -170,7 +170,6 @@ def test_a_broker_killed_while_it_moves_a_damaged_replica_does_not_trust_it_or_i
 
 
 @pytest.mark.parametrize("heard", ["one by one", "at once"])
-@played_by(tell, "tmp_path", **FLUSH)
 async def test_a_damaged_replica_of_a_deleted_topic_does_not_block_the_broker(
     cluster: Cluster, /, tmp_path: Path, heard: str
 ) -> None:
@@ -195,7 +194,6 @@ async def test_a_damaged_replica_of_a_deleted_topic_does_not_block_the_broker(
     assert kept.read_bytes() == damaged
 
 
-@played_by(tell, "tmp_path", **FLUSH)
 async def test_a_damaged_replica_that_has_moved_away_is_kept_aside(cluster: Cluster, /, tmp_path: Path) -> None:
     await cluster.start(1)
     await cluster.create_topic([1])

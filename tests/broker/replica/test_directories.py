@@ -12,6 +12,7 @@ from broker.replica.manager import METADATA_FILE, Found, PartitionDirectories
 from tests.broker.log.making import SMALL, batch, values, write
 from tests.stories import run_by
 
+STORIES = run_by(asyncio.run)
 ID = b"topic-id-of-log!"
 
 
@@ -54,7 +55,6 @@ def test_a_partition_is_set_aside_however_long_its_topics_name(tmp_path: Path, l
     asyncio.run(story())
 
 
-@run_by(asyncio.run)
 async def test_a_name_that_fits_stays_whole(tmp_path: Path) -> None:
     disk = RealDisk(str(tmp_path))
     directories = PartitionDirectories(disk, LogConfig())
@@ -64,7 +64,6 @@ async def test_a_name_that_fits_stays_whole(tmp_path: Path) -> None:
     disk.close()
 
 
-@run_by(asyncio.run)
 async def test_a_new_partition_does_not_reuse_files_of_an_earlier_topic_of_its_name(tmp_path: Path) -> None:
     disk = RealDisk(str(tmp_path))
     directories = PartitionDirectories(disk, LogConfig())
@@ -84,7 +83,6 @@ async def test_a_new_partition_does_not_reuse_files_of_an_earlier_topic_of_its_n
 
 
 @pytest.mark.parametrize("renames", range(4))
-@run_by(asyncio.run)
 async def test_a_log_is_moved_completely_or_not_when_its_broker_is_killed(tmp_path: Path, renames: int) -> None:
     """Without its first segments the log would look like one with a deleted head."""
     disk = MortalDisk(str(tmp_path))

@@ -92,8 +92,10 @@ def tell(path: Path, story: Callable[[Bench], Awaitable[None]], **settings: Any)
     asyncio.run(run())
 
 
+STORIES = played_by(tell, "tmp_path")
+
+
 @pytest.mark.conforms("H11")
-@played_by(tell, "tmp_path")
 async def test_batches_of_an_unknown_epoch_are_omitted(bench: Bench, /) -> None:
     it = await bench.fetching(3)
     await it.append(batches(2, 3, 4), high_watermark=3)
@@ -103,7 +105,6 @@ async def test_batches_of_an_unknown_epoch_are_omitted(bench: Bench, /) -> None:
 
 @pytest.mark.conforms("H11")
 @pytest.mark.parametrize("damage", ["crc", "gap"])
-@played_by(tell, "tmp_path")
 async def test_a_batch_that_does_not_fit_is_refused(bench: Bench, /, damage: str) -> None:
     it = await bench.fetching(3)
     sent = bytearray(batches(3, base=1 if damage == "gap" else 0))
@@ -116,7 +117,6 @@ async def test_a_batch_that_does_not_fit_is_refused(bench: Bench, /, damage: str
 
 
 @pytest.mark.conforms("H11", "H7")
-@played_by(tell, "tmp_path")
 async def test_an_answer_that_belongs_to_an_earlier_role_is_dropped(bench: Bench, /) -> None:
     late = await bench.fetching(3)
     await late.append(batches(3), high_watermark=0)
@@ -131,7 +131,6 @@ async def test_an_answer_that_belongs_to_an_earlier_role_is_dropped(bench: Bench
 
 @pytest.mark.conforms("H7", "K101-7")
 @pytest.mark.parametrize("does", ["append", "truncate"])
-@played_by(tell, "tmp_path")
 async def test_a_role_that_ended_while_waiting_for_the_log_leaves_it_unchanged(bench: Bench, /, does: str) -> None:
     before = await bench.fetching(3)
     await before.append(batches(3), high_watermark=0)
@@ -149,7 +148,6 @@ async def test_a_role_that_ended_while_waiting_for_the_log_leaves_it_unchanged(b
 
 
 @pytest.mark.conforms("K101-8")
-@played_by(tell, "tmp_path")
 async def test_a_new_epoch_is_in_the_file_before_its_records_are_in_the_log(bench: Bench, /) -> None:
     it = await bench.fetching(3)
     log = bench.partition.log
@@ -167,7 +165,6 @@ async def test_a_new_epoch_is_in_the_file_before_its_records_are_in_the_log(benc
 
 
 @pytest.mark.conforms("K101-8")
-@played_by(tell, "tmp_path")
 async def test_no_new_role_starts_between_an_epoch_and_its_records(bench: Bench, /) -> None:
     it = await bench.fetching(3)
     appending = asyncio.ensure_future(it.append(batches(3), high_watermark=0))
@@ -179,7 +176,6 @@ async def test_no_new_role_starts_between_an_epoch_and_its_records(bench: Bench,
 
 
 @pytest.mark.conforms("K101-7", "H8")
-@played_by(tell, "tmp_path")
 async def test_a_truncation_trims_epochs_first_and_persists_over_a_restart(bench: Bench, /) -> None:
     it = await bench.fetching(5)
     await it.append(batches(2, 2, 4), high_watermark=1)
@@ -196,7 +192,6 @@ async def test_a_truncation_trims_epochs_first_and_persists_over_a_restart(bench
 
 
 @pytest.mark.conforms("H9")
-@played_by(tell, "tmp_path")
 async def test_a_full_truncation_raises_the_high_watermark_to_the_new_start(bench: Bench, /) -> None:
     it = await bench.fetching(3)
     await it.append(batches(3), high_watermark=1)
@@ -206,7 +201,6 @@ async def test_a_full_truncation_raises_the_high_watermark_to_the_new_start(benc
     assert bench.epoch_file == []
 
 
-@played_by(tell, "tmp_path")
 async def test_a_disk_error_ends_the_partition_and_is_reported(bench: Bench, /) -> None:
     it = await bench.fetching(3)
 
@@ -259,7 +253,6 @@ async def test_a_failed_flush_acknowledges_no_record(bench: Bench, /) -> None:
 
 
 @pytest.mark.conforms("K101-12")
-@played_by(tell, "tmp_path")
 async def test_a_high_watermark_above_the_recovered_log_is_lowered(bench: Bench, /) -> None:
     it = await bench.fetching(3)
     await it.append(batches(3, 3), high_watermark=2)
@@ -270,7 +263,6 @@ async def test_a_high_watermark_above_the_recovered_log_is_lowered(bench: Bench,
 
 
 @pytest.mark.conforms("K101-1")
-@played_by(tell, "tmp_path")
 async def test_a_leader_stamps_its_epoch_over_the_producers(bench: Bench, /) -> None:
     partition = bench.partition
     await partition.lead(PartitionImage(2, 7, 1, (2,), (1, 2)), 1)
@@ -279,7 +271,6 @@ async def test_a_leader_stamps_its_epoch_over_the_producers(bench: Bench, /) -> 
     assert (stored.base_offset, stored.leader_epoch) == (0, 7)
 
 
-@played_by(tell, "tmp_path")
 async def test_a_start_under_a_former_leader_reports_no_epoch_of_it(bench: Bench, /) -> None:
     """The answer of the object store came after the next leader's epoch had started."""
     former = await bench.follow(2)

@@ -13,8 +13,9 @@ from broker.protocol.messages.partition_apis import AlterPartitionResponse
 from tests.broker.replica.cluster import TOPIC, Cluster, tell, three, until, values_of
 from tests.stories import played_by
 
+STORIES = played_by(tell, "tmp_path")
 
-@played_by(tell, "tmp_path")
+
 async def test_a_lagging_follower_leaves_the_isr_and_joins_again(cluster: Cluster, /) -> None:
     await three(cluster)
     leader = cluster.nodes[1]
@@ -30,7 +31,6 @@ async def test_a_lagging_follower_leaves_the_isr_and_joins_again(cluster: Cluste
 
 
 @pytest.mark.conforms("H13")
-@played_by(tell, "tmp_path")
 async def test_a_commit_needs_every_member_known_to_the_controller(cluster: Cluster, /) -> None:
     await three(cluster)
     leader = cluster.nodes[1]
@@ -46,7 +46,6 @@ async def test_a_commit_needs_every_member_known_to_the_controller(cluster: Clus
 
 
 @pytest.mark.conforms("H13")
-@played_by(tell, "tmp_path")
 async def test_metadata_settles_a_proposal_with_a_lost_answer(cluster: Cluster, /) -> None:
     await three(cluster)
     leader = cluster.nodes[1]
@@ -71,7 +70,6 @@ async def test_metadata_settles_a_proposal_with_a_lost_answer(cluster: Cluster, 
 
 
 @pytest.mark.conforms("H13", "H16")
-@played_by(tell, "tmp_path")
 async def test_a_smaller_isr_counts_from_when_the_metadata_log_has_it(cluster: Cluster, /) -> None:
     """A minimum that was raised before comes before it in that log; the answer to the proposal overtakes both."""
     await cluster.start(1, 2)
@@ -96,7 +94,6 @@ async def test_a_smaller_isr_counts_from_when_the_metadata_log_has_it(cluster: C
 
 
 @pytest.mark.conforms("H16")
-@played_by(tell, "tmp_path")
 async def test_a_leader_starts_with_an_isr_and_a_minimum_of_the_same_offset(cluster: Cluster, /) -> None:
     """By then it may lead no more, and a minimum that was lowered then counts for its successors only."""
     await cluster.start(1, 2)
@@ -116,7 +113,6 @@ async def test_a_leader_starts_with_an_isr_and_a_minimum_of_the_same_offset(clus
 
 
 @pytest.mark.conforms("H13")
-@played_by(tell, "tmp_path")
 async def test_an_answer_of_a_newer_leader_epoch_grants_the_proposal(cluster: Cluster, /) -> None:
     """With the third member a reassignment was complete, and the epoch ended: the leader must wait for the members that
     may be elected next, although the answer does not state its epoch."""
@@ -151,7 +147,6 @@ async def test_an_answer_of_a_newer_leader_epoch_grants_the_proposal(cluster: Cl
 
 
 @pytest.mark.conforms("H14", "H15")
-@played_by(tell, "tmp_path")
 async def test_a_replica_that_bounced_since_its_fetch_is_not_proposed(cluster: Cluster, /) -> None:
     await cluster.start(1, 2)
     await cluster.create_topic([1, 2])
@@ -196,7 +191,6 @@ async def test_an_unfenced_follower_with_a_parked_fetch_joins_immediately(cluste
 
 
 @pytest.mark.conforms("H13", "H14")
-@played_by(tell, "tmp_path")
 async def test_a_refused_proposal_holds_the_high_watermark_no_longer_and_is_not_repeated_at_once(
     cluster: Cluster, /
 ) -> None:
@@ -216,7 +210,6 @@ async def test_a_refused_proposal_holds_the_high_watermark_no_longer_and_is_not_
     assert len(cluster.alterations) == 1
 
 
-@played_by(tell, "tmp_path")
 async def test_a_deleted_partition_with_a_refused_proposal_leaves_no_state(cluster: Cluster, /) -> None:
     await cluster.start(1, 2)
     await cluster.create_topic([1, 2])
@@ -270,7 +263,6 @@ async def test_a_proposal_that_arrives_behind_the_refusal_of_its_copy_is_refused
     await until(lambda: set(leader.leader.isr) == {1, 2})
 
 
-@played_by(tell, "tmp_path")
 async def test_too_small_an_isr_takes_no_produce_with_acks_all(cluster: Cluster, /) -> None:
     await three(cluster, configs={"min.insync.replicas": "2"})
     cluster.elect(1, isr=[1])
@@ -284,7 +276,6 @@ async def test_too_small_an_isr_takes_no_produce_with_acks_all(cluster: Cluster,
 
 
 @pytest.mark.conforms("H16")
-@played_by(tell, "tmp_path")
 async def test_an_isr_that_shrinks_below_the_minimum_answers_waiting_requests(cluster: Cluster, /) -> None:
     await three(cluster, configs={"min.insync.replicas": "2"})
     leader = cluster.nodes[1]

@@ -56,6 +56,9 @@ def tell(path: Path, story: Story, *, mutants: tuple[str, ...] = (), **settings:
     asyncio.run(run())
 
 
+STORIES = played_by(tell, "tmp_path")
+
+
 async def unclean(cluster: Cluster) -> Node:
     """Broker 2 leads, elected uncleanly, with a record less than broker 1 has."""
     await cluster.start(1, 2)
@@ -88,7 +91,6 @@ async def answers(node: Node) -> list[ErrorCode]:
 
 
 @pytest.mark.conforms("K704-5", "K704-10", "K704-4")
-@played_by(tell, "tmp_path")
 async def test_no_request_is_served_until_recovery_ends(cluster: Cluster, /, gate: Gate) -> None:
     node = await unclean(cluster)
     assert await answers(node) == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 5
@@ -119,7 +121,6 @@ async def test_with_the_mutant_a_leader_answers_that_still_recovers(cluster: Clu
 
 
 @pytest.mark.conforms("K704-7")
-@played_by(tell, "tmp_path")
 async def test_the_leader_requests_the_end_of_recovery_until_it_is_granted(cluster: Cluster, /) -> None:
     cluster.controller_works = False
     node = await unclean(cluster)
@@ -153,7 +154,6 @@ async def begins_a_transaction_in_vain(leader: Node) -> None:
 
 
 @pytest.mark.conforms("K704-6")
-@played_by(tell, "tmp_path")
 async def test_no_transaction_is_pending_when_a_recovery_ends(cluster: Cluster, /, gate: Gate) -> None:
     gate.open.set()
     await unclean(cluster)
@@ -181,7 +181,6 @@ async def test_recovery_rebuilds_epochs_and_high_watermark_on_disk(
 
 
 @pytest.mark.conforms("K704-9")
-@played_by(tell, "tmp_path")
 async def test_a_leader_that_is_killed_in_mid_recovery_starts_over(cluster: Cluster, /, gate: Gate) -> None:
     await unclean(cluster)
     assert gate.waiting == 1
@@ -197,7 +196,6 @@ async def test_a_leader_that_is_killed_in_mid_recovery_starts_over(cluster: Clus
     assert node.content() == ["a", "b"]
 
 
-@played_by(tell, "tmp_path")
 async def test_a_leader_deposed_during_recovery_sends_no_request(cluster: Cluster, /, gate: Gate) -> None:
     node = await unclean(cluster)
     cluster.elect(1, uncleanly=True)
@@ -209,7 +207,6 @@ async def test_a_leader_deposed_during_recovery_sends_no_request(cluster: Cluste
     assert node.traced("leader_recovered") == []
 
 
-@played_by(tell, "tmp_path")
 async def test_a_log_that_turns_out_damaged_is_not_led(cluster: Cluster, /, tmp_path: Path, gate: Gate) -> None:
     node = await unclean(cluster)
     path = tmp_path / "n2" / f"{TOPIC}-0" / f"{0:020}.log"
@@ -224,7 +221,6 @@ async def test_a_log_that_turns_out_damaged_is_not_led(cluster: Cluster, /, tmp_
 
 
 @pytest.mark.conforms("K704-5")
-@played_by(tell, "tmp_path")
 async def test_a_log_during_a_rebuild_is_not_changed_by_others(cluster: Cluster, /, gate: Gate) -> None:
     """Segments that went meanwhile would be closed under the reader, or missing in the epochs that it finds."""
     node = await unclean(cluster)

@@ -11,6 +11,8 @@ from broker.replica.follower import PartitionFollower
 from tests.broker.replica.cluster import TOPIC, Cluster, Node, tell, until
 from tests.stories import played_by
 
+STORIES = played_by(tell, "tmp_path")
+
 
 async def cut_below_its_start(cluster: Cluster) -> Node:
     """Broker 2 deleted records up to offset 6; then 1, whose log ends at 2, was elected uncleanly, and 2 followed."""
@@ -32,7 +34,6 @@ async def cut_below_its_start(cluster: Cluster) -> Node:
 
 
 @pytest.mark.parametrize("killed", [True, False])
-@played_by(tell, "tmp_path")
 async def test_a_restart_keeps_acknowledged_records_below_an_earlier_log_start(
     cluster: Cluster, /, killed: bool
 ) -> None:
@@ -76,7 +77,6 @@ def test_a_start_inside_a_batch_is_stored_before_a_new_follower_starts_there(
     tell(tmp_path, story)
 
 
-@played_by(tell, "tmp_path")
 async def test_no_start_is_written_down_while_the_log_is_being_cut(cluster: Cluster, /) -> None:
     await cluster.start(1, 2)
     await cluster.create_topic([1, 2])
@@ -104,7 +104,6 @@ async def test_no_start_is_written_down_while_the_log_is_being_cut(cluster: Clus
 
 
 @pytest.mark.parametrize("ends_by", ["election", "disk", "lease"])
-@played_by(tell, "tmp_path")
 async def test_a_deposed_leader_does_not_report_a_deletion_of_records(cluster: Cluster, /, ends_by: str) -> None:
     await cluster.start(1, 2)
     await cluster.create_topic([1, 2])

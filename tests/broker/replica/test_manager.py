@@ -15,6 +15,8 @@ from broker.replica.reads import FetchLimits, FetchPosition, PartitionRead
 from tests.broker.replica.cluster import TOPIC, TOPIC_ID, Cluster, batch, tell, three, until, values_of
 from tests.stories import played_by
 
+STORIES = played_by(tell, "tmp_path")
+
 
 @pytest.mark.parametrize("flush", [0, 1])
 def test_an_acknowledged_record_is_on_every_member_of_the_isr(tmp_path: Path, flush: int) -> None:
@@ -75,7 +77,6 @@ def test_appends_during_a_flush_are_committed_by_the_next(tmp_path: Path) -> Non
 
 
 @pytest.mark.conforms("K101-1", "K101-3", "K101-8")
-@played_by(tell, "tmp_path")
 async def test_every_replica_has_the_leaders_epochs_in_its_file(cluster: Cluster, /, tmp_path: Path) -> None:
     await three(cluster)
     await cluster.nodes[1].produce("a")
@@ -88,7 +89,6 @@ async def test_every_replica_has_the_leaders_epochs_in_its_file(cluster: Cluster
 
 
 @pytest.mark.conforms("K101-12", "K101-7")
-@played_by(tell, "tmp_path")
 async def test_a_killed_leader_restarts_as_a_follower_without_its_unreplicated_records(cluster: Cluster, /) -> None:
     await three(cluster)
     await cluster.nodes[1].produce("a")
@@ -109,7 +109,6 @@ async def test_a_killed_leader_restarts_as_a_follower_without_its_unreplicated_r
 
 
 @pytest.mark.conforms("K101-10", "H12")
-@played_by(tell, "tmp_path")
 async def test_metadata_from_before_the_own_registration_gives_no_role(cluster: Cluster, /) -> None:
     await three(cluster)
     await cluster.nodes[1].produce("a")
@@ -128,7 +127,6 @@ async def test_metadata_from_before_the_own_registration_gives_no_role(cluster: 
 
 
 @pytest.mark.conforms("H24")
-@played_by(tell, "tmp_path")
 async def test_the_end_of_leadership_answers_every_waiting_request(cluster: Cluster, /) -> None:
     await three(cluster)
     leader = cluster.nodes[1]
@@ -151,7 +149,6 @@ async def consume(cluster: Cluster, node: int, *, offset: int = 0, wait: float) 
     return (manager.fetch_now(limits, positions) or await manager.wait_for_fetch(limits, positions))[0]
 
 
-@played_by(tell, "tmp_path")
 async def test_a_produce_that_is_not_replicated_in_time_times_out(cluster: Cluster, /) -> None:
     await three(cluster)
     cluster.cut |= {(2, 1), (3, 1)}
@@ -159,7 +156,6 @@ async def test_a_produce_that_is_not_replicated_in_time_times_out(cluster: Clust
     assert (result.error, result.base_offset) == (ErrorCode.REQUEST_TIMED_OUT, 0)
 
 
-@played_by(tell, "tmp_path")
 async def test_a_parked_consumer_wakes_when_the_high_watermark_rises(cluster: Cluster, /) -> None:
     await three(cluster)
     leader = cluster.nodes[1]
@@ -183,7 +179,6 @@ async def test_a_parked_replica_gets_a_new_high_watermark_only_with_its_next_ans
 
 
 @pytest.mark.conforms("H3")
-@played_by(tell, "tmp_path")
 async def test_requests_of_another_leader_epoch_are_refused(cluster: Cluster, /) -> None:
     await cluster.start(1)
     await cluster.create_topic([1])
@@ -198,7 +193,6 @@ async def test_requests_of_another_leader_epoch_are_refused(cluster: Cluster, /)
 
 
 @pytest.mark.conforms("H2")
-@played_by(tell, "tmp_path")
 async def test_a_leader_without_records_has_the_start_of_its_epoch(cluster: Cluster, /) -> None:
     await cluster.start(1, 2)
     await cluster.create_topic([1, 2])
@@ -211,7 +205,6 @@ async def test_a_leader_without_records_has_the_start_of_its_epoch(cluster: Clus
 
 
 @pytest.mark.conforms("K101-5", "K101-6")
-@played_by(tell, "tmp_path")
 async def test_only_the_leader_answers_the_end_of_an_epoch(cluster: Cluster, /) -> None:
     await cluster.start(1, 2)
     await cluster.create_topic([1, 2])
@@ -228,7 +221,6 @@ async def test_only_the_leader_answers_the_end_of_an_epoch(cluster: Cluster, /) 
 
 
 @pytest.mark.conforms("H6")
-@played_by(tell, "tmp_path")
 async def test_a_diverging_fetch_gets_the_point_of_divergence_and_does_not_count(cluster: Cluster, /) -> None:
     await cluster.start(1, 2)
     await cluster.create_topic([1, 2])
@@ -247,7 +239,6 @@ async def test_a_diverging_fetch_gets_the_point_of_divergence_and_does_not_count
 
 
 @pytest.mark.conforms("H15")
-@played_by(tell, "tmp_path")
 async def test_a_follower_without_its_epochs_is_refused_and_does_not_count(cluster: Cluster, /) -> None:
     await cluster.start(1, 2)
     await cluster.create_topic([1, 2])
@@ -268,7 +259,6 @@ async def test_a_follower_without_its_epochs_is_refused_and_does_not_count(clust
 
 @pytest.mark.conforms("H3")
 @pytest.mark.parametrize("by_replica", [False, True])
-@played_by(tell, "tmp_path")
 async def test_only_a_client_may_ask_for_offsets_without_an_epoch(cluster: Cluster, /, by_replica: bool) -> None:
     await cluster.start(1)
     await cluster.create_topic([1])
@@ -282,7 +272,6 @@ async def test_only_a_client_may_ask_for_offsets_without_an_epoch(cluster: Clust
     assert answers == [ErrorCode.FENCED_LEADER_EPOCH if by_replica else ErrorCode.NONE] * 2
 
 
-@played_by(tell, "tmp_path")
 async def test_a_fetch_of_an_earlier_topic_of_the_same_name_gets_no_records(cluster: Cluster, /) -> None:
     """The metadata may have the recreated topic already, and its follower may fetch before the leader has its
     replica."""
@@ -296,7 +285,6 @@ async def test_a_fetch_of_an_earlier_topic_of_the_same_name_gets_no_records(clus
         assert (read.error, read.size) == (ErrorCode.INCONSISTENT_TOPIC_ID, 0)
 
 
-@played_by(tell, "tmp_path")
 async def test_consumers_get_no_records_without_a_lease(cluster: Cluster, /) -> None:
     await cluster.start(1)
     await cluster.create_topic([1])
@@ -342,7 +330,6 @@ async def test_a_lookup_by_time_finds_only_committed_records(cluster: Cluster, /
 
 
 @pytest.mark.parametrize("clean", [True, False])
-@played_by(tell, "tmp_path")
 async def test_the_high_watermark_survives_a_restart(cluster: Cluster, /, clean: bool) -> None:
     await cluster.start(1)
     await cluster.create_topic([1])
@@ -358,7 +345,6 @@ async def test_the_high_watermark_survives_a_restart(cluster: Cluster, /, clean:
     assert cluster.nodes[1].content() == ["a", "b"]
 
 
-@played_by(tell, "tmp_path")
 async def test_a_new_topic_does_not_reuse_a_deleted_one_of_its_name(cluster: Cluster, /, tmp_path: Path) -> None:
     await cluster.start(1)
     await cluster.create_topic([1])
@@ -372,7 +358,6 @@ async def test_a_new_topic_does_not_reuse_a_deleted_one_of_its_name(cluster: Clu
     assert (partition.log.log_end_offset, partition.high_watermark) == (0, 0)
 
 
-@played_by(tell, "tmp_path")
 async def test_a_topic_recreated_meanwhile_is_distinguished_from_the_old_one(
     cluster: Cluster, /, tmp_path: Path
 ) -> None:
@@ -389,7 +374,6 @@ async def test_a_topic_recreated_meanwhile_is_distinguished_from_the_old_one(
     assert cluster.nodes[1].partition().log.log_end_offset == 0
 
 
-@played_by(tell, "tmp_path")
 async def test_a_directory_without_its_metadata_file_is_the_rest_of_a_deletion(
     cluster: Cluster, /, tmp_path: Path
 ) -> None:
@@ -399,7 +383,6 @@ async def test_a_directory_without_its_metadata_file_is_the_rest_of_a_deletion(
     assert not (tmp_path / "n1" / "gone-0").exists()
 
 
-@played_by(tell, "tmp_path")
 async def test_the_last_progress_is_traced_when_the_partition_is_idle(cluster: Cluster, /) -> None:
     await cluster.start(1, 2)
     await cluster.create_topic([1, 2])
@@ -470,7 +453,6 @@ async def test_kip_101_scenario_1_loses_it_with_the_mutant(cluster: Cluster, /) 
     assert await kip_101_scenario_1(cluster) == ["m1"]
 
 
-@played_by(tell, "tmp_path")
 async def test_a_fetch_by_the_leader_from_itself_is_refused(cluster: Cluster, /) -> None:
     await cluster.start(1)
     await cluster.create_topic([1])

@@ -21,6 +21,7 @@ from broker.server.work_budget import Turns
 from tests.broker.replica.cluster import TOPIC, Cluster, Node, tell
 from tests.stories import played_by
 
+STORIES = played_by(tell, "tmp_path")
 CODECS = pytest.mark.parametrize("codec", [0, *NAMES], ids=["none", *NAMES.values()])
 
 
@@ -55,7 +56,6 @@ async def answer(node: Node, timestamp: int, version: int) -> ListOffsetsPartiti
 
 @pytest.mark.conforms("LOG-1")
 @CODECS
-@played_by(tell, "tmp_path")
 async def test_the_answer_has_offset_time_and_epoch_of_the_record(cluster: Cluster, /, codec: int) -> None:
     node = await led(cluster, codec)
     assert node.manager.list_offset(TOPIC, 0, 2) == OffsetFound(ErrorCode.NONE, 2, 1, 0)
@@ -68,7 +68,6 @@ async def test_the_answer_has_offset_time_and_epoch_of_the_record(cluster: Clust
 @pytest.mark.conforms("LOG-1")
 @CODECS
 @pytest.mark.parametrize("clean", [True, False])
-@played_by(tell, "tmp_path")
 async def test_the_answer_is_the_same_after_a_restart(cluster: Cluster, /, codec: int, clean: bool) -> None:
     await led(cluster, codec)
     await (cluster.stop(1) if clean else cluster.kill(1))
@@ -82,7 +81,6 @@ async def test_the_answer_is_the_same_after_a_restart(cluster: Cluster, /, codec
 
 @pytest.mark.conforms("K1023-2")
 @pytest.mark.parametrize(("timestamp", "since"), [(-1, 1), (-2, 1), (-3, 7), (-4, 8), (-5, 9), (-6, 11)])
-@played_by(tell, "tmp_path")
 async def test_a_special_timestamp_is_refused_below_its_version(
     cluster: Cluster, /, timestamp: int, since: int
 ) -> None:
@@ -93,7 +91,6 @@ async def test_a_special_timestamp_is_refused_below_its_version(
     assert (await answer(node, -7, 11)).error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
-@played_by(tell, "tmp_path")
 async def test_a_damaged_batch_takes_the_replica_away_instead_of_an_answer(cluster: Cluster, /, tmp_path: Path) -> None:
     await led(cluster, 1)
     await cluster.stop(1)

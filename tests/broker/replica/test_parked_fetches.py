@@ -8,6 +8,7 @@ from broker.replica.reads import FetchLimits, FetchPosition, PartitionReader
 from tests.broker.replica.cluster import TOPIC, Cluster, Node, batch, tell, until, values_of
 from tests.stories import played_by
 
+STORIES = played_by(tell, "tmp_path")
 AT_THE_END = [FetchPosition(TOPIC, 0, 0, 1 << 20)]
 LONG = 600.0  # seconds
 
@@ -44,7 +45,6 @@ def test_a_parked_fetch_is_not_read_again_without_new_records(tmp_path: Path) ->
     tell(tmp_path, story)
 
 
-@played_by(tell, "tmp_path")
 async def test_records_appended_before_the_first_turn_of_a_parked_fetch_are_found(cluster: Cluster, /) -> None:
     node = await leads_alone(cluster)
     limits = FetchLimits(max_wait=LONG)
@@ -56,7 +56,6 @@ async def test_records_appended_before_the_first_turn_of_a_parked_fetch_are_foun
     assert values_of(read) == ["a"]
 
 
-@played_by(tell, "tmp_path")
 async def test_a_follower_that_has_news_right_behind_its_fetch_is_answered(cluster: Cluster, /) -> None:
     await cluster.start(1)
     await cluster.create_topic([1, 2])
@@ -71,7 +70,6 @@ async def test_a_follower_that_has_news_right_behind_its_fetch_is_answered(clust
     assert (read.size, read.settled) == (0, False)
 
 
-@played_by(tell, "tmp_path")
 async def test_a_fetch_of_a_closed_connection_leaves_no_state(cluster: Cluster, /) -> None:
     node = await leads_alone(cluster)
     limits = FetchLimits(max_wait=0.001)

@@ -39,7 +39,9 @@ def in_virtual_time(story: Callable[[list[dict[str, Any]]], Any]) -> None:
     loop.close()
 
 
-@played_by(in_virtual_time)
+STORIES = played_by(in_virtual_time)
+
+
 async def test_a_failed_partition_is_tried_again_after_growing_pauses_and_others_at_once(
     reported: list[dict[str, Any]], /
 ) -> None:
@@ -70,7 +72,6 @@ async def test_a_failed_partition_is_tried_again_after_growing_pauses_and_others
     assert not good.events
 
 
-@played_by(in_virtual_time)
 async def test_a_success_ends_the_pauses_and_a_later_error_is_reported_again(reported: list[dict[str, Any]], /) -> None:
     work, partition, fails = PartitionWork(), traced(0), True
 
@@ -92,7 +93,6 @@ async def test_a_success_ends_the_pauses_and_a_later_error_is_reported_again(rep
     assert not work.pauses("retention", partition)
 
 
-@played_by(in_virtual_time)
 async def test_a_disk_error_is_passed_on(reported: list[dict[str, Any]], /) -> None:
     async def fail() -> int:
         raise OSError(5, "EIO")
@@ -124,7 +124,6 @@ async def test_a_defect_in_the_retention_of_one_partition_ends_no_broker(
     assert len(reported) == 1
 
 
-@played_by(in_virtual_time)
 async def test_errors_of_work_on_a_deleted_replica_are_ignored(reported: list[dict[str, Any]], /) -> None:
     work, partition = PartitionWork(), traced(0)
 

@@ -8,8 +8,9 @@ from broker.errors import ErrorCode
 from broker.replica.purgatory import FetchWaiters, OffsetWaiters
 from tests.stories import run_by
 
+STORIES = run_by(asyncio.run)
 
-@run_by(asyncio.run)
+
 async def test_producers_are_served_in_the_order_of_the_log() -> None:
     waiters = OffsetWaiters()
     first, second, third = (waiters.wait(offset, 5.0) for offset in (2, 4, 6))
@@ -21,7 +22,6 @@ async def test_producers_are_served_in_the_order_of_the_log() -> None:
 
 
 @pytest.mark.conforms("K101-15")
-@run_by(asyncio.run)
 async def test_a_waiter_is_served_only_at_its_offset() -> None:
     waiters = OffsetWaiters()
     waiter = waiters.wait(4, 5.0)
@@ -31,7 +31,6 @@ async def test_a_waiter_is_served_only_at_its_offset() -> None:
     assert waiter.result() is ErrorCode.NONE
 
 
-@run_by(asyncio.run)
 async def test_a_batch_that_is_sent_again_waits_no_longer_than_its_own_offset() -> None:
     waiters = OffsetWaiters()
     late = waiters.wait(6, 5.0)
@@ -44,7 +43,6 @@ async def test_a_batch_that_is_sent_again_waits_no_longer_than_its_own_offset() 
     assert (late.result(), behind.result()) == (ErrorCode.NONE, ErrorCode.NONE)
 
 
-@run_by(asyncio.run)
 async def test_each_producer_has_its_own_deadline() -> None:
     waiters = OffsetWaiters()
     patient = waiters.wait(2, 5.0)
@@ -55,7 +53,6 @@ async def test_each_producer_has_its_own_deadline() -> None:
     assert await patient is ErrorCode.NONE
 
 
-@run_by(asyncio.run)
 async def test_a_producer_that_went_away_is_not_missed() -> None:
     waiters = OffsetWaiters()
     waiters.wait(2, 5.0).cancel()
@@ -64,7 +61,6 @@ async def test_a_producer_that_went_away_is_not_missed() -> None:
     assert await other is ErrorCode.NONE
 
 
-@run_by(asyncio.run)
 async def test_only_parked_fetches_are_woken() -> None:
     waiters = FetchWaiters()
     loop = asyncio.get_running_loop()

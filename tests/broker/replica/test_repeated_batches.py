@@ -12,6 +12,8 @@ from broker.replica.manager import ProduceResult
 from tests.broker.replica.cluster import TOPIC, Cluster, until
 from tests.stories import run_by
 
+STORIES = run_by(asyncio.run)
+
 
 def numbered(value: str, sequence: int) -> bytearray:
     """A batch of producer 7 with one record."""
@@ -20,7 +22,6 @@ def numbered(value: str, sequence: int) -> bytearray:
 
 
 @pytest.mark.conforms("K98-3")
-@run_by(asyncio.run)
 async def test_a_repeated_batch_waits_for_its_commit(tmp_path: Path) -> None:
     async with Cluster(tmp_path, replica_lag_time_max_ms=60_000) as cluster:
         await cluster.start(1, 2, 3)
@@ -43,7 +44,6 @@ async def test_a_repeated_batch_waits_for_its_commit(tmp_path: Path) -> None:
         assert leader.content() == ["a"]
 
 
-@run_by(asyncio.run)
 async def test_a_truncated_batch_is_accepted_again_after_a_retention_check(tmp_path: Path) -> None:
     """A segment that starts during a truncation would have a snapshot of the producers that still includes the
     batch."""
@@ -88,7 +88,6 @@ async def test_a_truncated_batch_is_accepted_again_after_a_retention_check(tmp_p
         (3, ["xy", "z"], 2),
     ],
 )
-@run_by(asyncio.run)
 async def test_a_batch_below_the_leaders_start_that_was_never_committed_is_accepted_again(
     tmp_path: Path, divergent: int, batches: list[str], start: int
 ) -> None:
@@ -127,7 +126,6 @@ async def test_a_batch_below_the_leaders_start_that_was_never_committed_is_accep
     ("batches", "start"), [(["x", "y"], 0), (["x", "y"], 3), (["x", "y", "z"], 2), (["xy", "z"], 4), (["x", "yz"], 3)]
 )
 @pytest.mark.parametrize("restarted", [False, True], ids=["running", "restarted"])
-@run_by(asyncio.run)
 async def test_a_deleted_batch_that_no_other_replica_had_is_accepted_again(
     tmp_path: Path, restarted: bool, batches: list[str], start: int
 ) -> None:

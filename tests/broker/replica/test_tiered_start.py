@@ -24,6 +24,8 @@ from tests.stories import played_by
 
 CONFIGS = {"remote.storage.enable": "true", "segment.bytes": "4096"}
 SETTINGS: dict[str, Any] = {"remote_log_storage_system_enable": True}
+
+STORIES = played_by(tell, "tmp_path", **SETTINGS)
 PENDING, END = 40, 60
 VALUE = "v" * 500
 UNKNOWN = -1
@@ -140,7 +142,6 @@ class Tiered:
 
 @pytest.mark.conforms("K1023-5", "K1023-6", "K1023-12")
 @pytest.mark.parametrize("feature", [False, True])
-@played_by(tell, "tmp_path", **SETTINGS)
 async def test_an_empty_follower_starts_at_the_local_start_or_with_the_feature_after_the_tiered_end(
     cluster: Cluster, /, feature: bool
 ) -> None:
@@ -154,7 +155,6 @@ async def test_an_empty_follower_starts_at_the_local_start_or_with_the_feature_a
 
 
 @pytest.mark.conforms("K1023-1")
-@played_by(tell, "tmp_path", **SETTINGS)
 async def test_the_feature_is_switched_while_the_brokers_run(cluster: Cluster, /) -> None:
     tiered = Tiered(cluster)
     await tiered.begin(feature=False)
@@ -164,7 +164,6 @@ async def test_the_feature_is_switched_while_the_brokers_run(cluster: Cluster, /
 
 
 @pytest.mark.conforms("K1023-4")
-@played_by(tell, "tmp_path", **SETTINGS)
 async def test_a_follower_fetches_an_offset_of_the_leader_also_with_the_feature(cluster: Cluster, /) -> None:
     tiered = Tiered(cluster)
     await tiered.begin(feature=True, tiered=False)
@@ -308,7 +307,6 @@ def test_the_follower_has_the_epochs_of_skipped_records(tmp_path: Path, mutants:
 
 @pytest.mark.conforms("K1023-11")
 @pytest.mark.parametrize("start", [1, 14, 15, 16, 30, PENDING - 1])
-@played_by(tell, "tmp_path", **SETTINGS)
 async def test_the_follower_has_the_epochs_below_those_that_were_uploaded(cluster: Cluster, /, start: int) -> None:
     """The leader that uploaded the epochs had a log from `start` on; this leader's log starts at 0."""
     tiered = Tiered(cluster)
@@ -323,7 +321,6 @@ async def test_the_follower_has_the_epochs_below_those_that_were_uploaded(cluste
 
 
 @pytest.mark.conforms("K1023-11")
-@played_by(tell, "tmp_path", **SETTINGS)
 async def test_a_follower_takes_no_epochs_that_contradict_its_leader(cluster: Cluster, /) -> None:
     tiered = Tiered(cluster)
     await tiered.begin(feature=True)
@@ -353,7 +350,6 @@ def test_the_follower_keeps_the_rule_for_first_sequences_of_producers(tmp_path: 
 
 
 @pytest.mark.conforms("K1023-11")
-@played_by(tell, "tmp_path", **SETTINGS)
 async def test_a_failed_store_leaves_the_follower_unchanged_and_is_queried_again(cluster: Cluster, /) -> None:
     tiered = Tiered(cluster)
     await tiered.begin(feature=True)
@@ -369,7 +365,6 @@ async def test_a_failed_store_leaves_the_follower_unchanged_and_is_queried_again
     assert await tiered.join() == (0, PENDING, END)
 
 
-@played_by(tell, "tmp_path", **SETTINGS)
 async def test_a_broker_without_remote_storage_answers_with_an_error(cluster: Cluster, /) -> None:
     tiered = Tiered(cluster)
     await tiered.begin(feature=True)
@@ -380,7 +375,6 @@ async def test_a_broker_without_remote_storage_answers_with_an_error(cluster: Cl
 
 @pytest.mark.conforms("K1023-11")
 @pytest.mark.parametrize("killed", [False, True])
-@played_by(tell, "tmp_path", **SETTINGS)
 async def test_a_follower_that_jumped_continues_after_a_restart(cluster: Cluster, /, killed: bool) -> None:
     tiered = Tiered(cluster)
     await tiered.begin(feature=True)
@@ -394,7 +388,6 @@ async def test_a_follower_that_jumped_continues_after_a_restart(cluster: Cluster
     assert [entry.epoch for entry in log.epochs.entries] == [1, 2, 3]
 
 
-@played_by(tell, "tmp_path", **SETTINGS)
 async def test_a_jump_under_way_delays_no_other_work_and_ends_with_its_role(cluster: Cluster, /) -> None:
     tiered = Tiered(cluster)
     await tiered.begin(feature=True)

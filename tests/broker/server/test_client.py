@@ -88,6 +88,9 @@ def story(tell: Callable[[Peer, PeerConnector], Awaitable[None]]) -> None:
         runner(run())
 
 
+STORIES = played_by(story)
+
+
 async def until(condition: Callable[[], bool]) -> None:
     while not condition():  # noqa: ASYNC110 - what the transport does has no event to wait for
         await asyncio.sleep(0.001)
@@ -105,7 +108,6 @@ async def heartbeat(connector: PeerConnector, number: int, timeout: float = 10.0
     return response.throttle_time_ms
 
 
-@played_by(story)
 async def test_pipelined_requests_get_their_own_answers(peer: Peer, connector: PeerConnector, /) -> None:
     answers = await asyncio.gather(*(heartbeat(connector, number) for number in range(50)))
     assert answers == list(range(50))
@@ -165,7 +167,6 @@ def test_the_limit_of_one_request_is_not_that_of_another() -> None:
 
 
 @pytest.mark.conforms("K595-2")
-@played_by(story)
 async def test_past_the_request_timeout_the_connection_is_dropped_and_opened_again(
     peer: Peer, connector: PeerConnector, /
 ) -> None:
@@ -180,7 +181,6 @@ async def test_past_the_request_timeout_the_connection_is_dropped_and_opened_aga
     assert first not in peer.listener._connections
 
 
-@played_by(story)
 async def test_a_timeout_fails_the_other_requests_of_the_connection(peer: Peer, connector: PeerConnector, /) -> None:
     assert await heartbeat(connector, 1) == 1  # it is connected: that takes none of the time below
     peer.gate.clear()
@@ -191,7 +191,6 @@ async def test_a_timeout_fails_the_other_requests_of_the_connection(peer: Peer, 
         await other
 
 
-@played_by(story)
 async def test_a_peer_that_is_away_is_found_again_when_it_is_back(peer: Peer, connector: PeerConnector, /) -> None:
     assert await heartbeat(connector, 1) == 1
     await peer.listener.stop()
@@ -202,7 +201,6 @@ async def test_a_peer_that_is_away_is_found_again_when_it_is_back(peer: Peer, co
     assert await heartbeat(connector, 3) == 3
 
 
-@played_by(story)
 async def test_a_broker_is_reachable_when_its_address_is_known(peer: Peer, connector: PeerConnector, /) -> None:
     with pytest.raises(ConnectionError, match="address of broker 9"):
         await connector.request(9, BrokerHeartbeatRequest(), 1, 1.0)
@@ -213,7 +211,6 @@ async def test_a_broker_is_reachable_when_its_address_is_known(peer: Peer, conne
     assert await heartbeat(connector, 4) == 4  # a voter stays where the configuration says it is
 
 
-@played_by(story)
 async def test_requests_to_the_own_node_are_calls(peer: Peer, connector: PeerConnector, /) -> None:
     connector.serve_locally(peer.dispatcher.local.call)
     response = await connector.request(1, BrokerHeartbeatRequest(broker_epoch=5), 1, 1.0)
@@ -222,7 +219,6 @@ async def test_requests_to_the_own_node_are_calls(peer: Peer, connector: PeerCon
     assert peer.listener.connections == 0
 
 
-@played_by(story)
 async def test_a_defect_costs_the_connection_and_is_traced(peer: Peer, connector: PeerConnector, /) -> None:
     with pytest.raises(ConnectionError):
         await connector.request(2, ListOffsetsRequest(), 5, 10.0)
@@ -232,7 +228,6 @@ async def test_a_defect_costs_the_connection_and_is_traced(peer: Peer, connector
     assert await heartbeat(connector, 1) == 1
 
 
-@played_by(story)
 async def test_an_error_of_the_disk_is_reported_as_such(peer: Peer, connector: PeerConnector, /) -> None:
     peer.failure = OSError(5, "Input/output error")
     with pytest.raises(ConnectionError):
@@ -240,7 +235,6 @@ async def test_an_error_of_the_disk_is_reported_as_such(peer: Peer, connector: P
     assert [error.errno for error in peer.disk_failures] == [5]
 
 
-@played_by(story)
 async def test_an_undecodable_request_costs_the_connection_only(peer: Peer, connector: PeerConnector, /) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", peer.port)
     body = bytes([0, ApiKey.BROKER_HEARTBEAT, 0, 1, 0, 0, 0, 1, 255, 255, 0]) + b"\xff" * 40

@@ -106,11 +106,13 @@ def serve(story: Callable[[Echo, int], Awaitable[None]], file: object | None = N
         runner(run())
 
 
+STORIES = played_by(serve)
+
+
 async def answer(reader: asyncio.StreamReader) -> bytes:
     return await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
 
 
-@played_by(serve)
 async def test_answers_keep_the_order_of_requests(echo: Echo, port: int, /) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     for request in (b"now 1xxx", b"late2xxx", b"now 3xxx", b"late4xxx", b"none5xxx", b"now 6xxx"):
@@ -123,7 +125,6 @@ async def test_answers_keep_the_order_of_requests(echo: Echo, port: int, /) -> N
     writer.close()
 
 
-@played_by(serve)
 async def test_an_answer_caused_by_another_request_keeps_its_place_in_the_order(echo: Echo, port: int, /) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"".join(map(framed, (b"now 1xxx", b"late2xxx", b"fill2xxx", b"now 3xxx"))))
@@ -132,7 +133,6 @@ async def test_an_answer_caused_by_another_request_keeps_its_place_in_the_order(
     writer.close()
 
 
-@played_by(serve)
 async def test_the_only_answer_that_is_waited_for_is_sent_at_once(echo: Echo, port: int, /) -> None:
     loop = asyncio.get_running_loop()
     with socket.socket() as peer:
@@ -145,7 +145,6 @@ async def test_the_only_answer_that_is_waited_for_is_sent_at_once(echo: Echo, po
         assert peer.recv(100) == framed(b"1xxx")
 
 
-@played_by(serve)
 async def test_a_request_without_room_in_a_shortcut_passes_through_it_alone(echo: Echo, port: int, /) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     requests = (b"know1xxx", b"like2xxx", b"like3xxx", b"like4xxx", b"now 5xxx", b"like6xxx", b"like7xxx")
@@ -155,7 +154,6 @@ async def test_a_request_without_room_in_a_shortcut_passes_through_it_alone(echo
     writer.close()
 
 
-@played_by(serve)
 async def test_a_blocking_request_holds_back_the_next_one(echo: Echo, port: int, /) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(framed(b"bloc1xxx") + framed(b"now 2xxx"))
@@ -167,7 +165,6 @@ async def test_a_blocking_request_holds_back_the_next_one(echo: Echo, port: int,
     writer.close()
 
 
-@played_by(serve)
 async def test_requests_in_progress_stay_within_the_bound(echo: Echo, port: int, /) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     names = [b"%04d" % number for number in range(50)]
@@ -181,7 +178,6 @@ async def test_requests_in_progress_stay_within_the_bound(echo: Echo, port: int,
     writer.close()
 
 
-@played_by(serve)
 async def test_a_peer_that_does_not_read_is_not_read_either(echo: Echo, port: int, /) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 16)
     request = framed(b"now " + bytes(1 << 20))
@@ -292,7 +288,6 @@ def test_a_range_that_the_file_no_longer_holds_ends_the_connection(tmp_path: Pat
     serve(story, PlainFile(tmp_path / "log"))
 
 
-@played_by(serve)
 async def test_a_peer_that_breaks_the_protocol_is_disconnected_after_the_answers_before(
     echo: Echo, port: int, /
 ) -> None:
@@ -307,7 +302,6 @@ async def test_a_peer_that_breaks_the_protocol_is_disconnected_after_the_answers
     assert [event["event"] for event in echo.events] == ["connection_rejected"] * 4
 
 
-@played_by(serve)
 async def test_a_rejection_writes_a_short_trace_event(echo: Echo, port: int, /) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(framed(b"bad!" + b"x" * (1 << 20)))
@@ -390,7 +384,6 @@ async def test_connections_beyond_the_bound_are_refused_and_room_is_found_again(
         other.close()
 
 
-@played_by(serve)
 async def test_a_wait_for_a_disconnected_peer_is_cancelled(echo: Echo, port: int, /) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(framed(b"late1xxx"))

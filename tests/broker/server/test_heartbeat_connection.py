@@ -49,8 +49,10 @@ def play(story: Callable[[Story], Awaitable[None]]) -> None:
     asyncio.run(run())
 
 
+STORIES = played_by(play)
+
+
 @pytest.mark.conforms("H31")
-@played_by(play)
 async def test_a_connection_closed_by_the_event_loop_is_reset_after_the_lease(it: Story, /) -> None:
     it.transport.close()
     assert not await it.is_ended_in_order()
@@ -59,7 +61,6 @@ async def test_a_connection_closed_by_the_event_loop_is_reset_after_the_lease(it
 
 @pytest.mark.conforms("H31")
 @pytest.mark.parametrize("end", [PeerConnection.retire, lambda connection: connection.drop("no answer")])
-@played_by(play)
 async def test_a_connection_dropped_by_the_broker_is_reset_and_the_lease_stays(
     it: Story, /, end: Callable[[PeerConnection], None]
 ) -> None:
@@ -70,7 +71,6 @@ async def test_a_connection_dropped_by_the_broker_is_reset_and_the_lease_stays(
 
 @pytest.mark.conforms("H31")
 @pytest.mark.parametrize("reset", [False, True])
-@played_by(play)
 async def test_an_end_by_the_controller_keeps_the_lease(it: Story, /, reset: bool) -> None:
     if reset:
         sock = it.writer.get_extra_info("socket")
@@ -84,7 +84,6 @@ async def test_an_end_by_the_controller_keeps_the_lease(it: Story, /, reset: boo
 
 
 @pytest.mark.conforms("H31")
-@played_by(play)
 async def test_an_answer_to_a_heartbeat_of_before_does_not_renew_the_lease(it: Story, /) -> None:
     term = it.lease.term
     it.lease.give_up()

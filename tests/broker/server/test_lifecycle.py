@@ -96,7 +96,9 @@ def story(tell: Callable[[Controller], Awaitable[None]]) -> None:
     play(run())
 
 
-@played_by(story)
+STORIES = played_by(story)
+
+
 async def test_a_broker_registers_and_is_unfenced(controller: Controller, /) -> None:
     await controller.lifecycle.unfenced.wait()
     assert controller.lifecycle.broker_epoch == 7
@@ -110,7 +112,6 @@ async def test_a_broker_registers_and_is_unfenced(controller: Controller, /) -> 
     assert [event["event"] for event in controller.events] == ["registered", "unfenced"]
 
 
-@played_by(story)
 async def test_a_broker_finds_a_moved_controller(controller: Controller, /) -> None:
     controller.leader = None
     controller.registration = BrokerRegistrationResponse(error_code=ErrorCode.NOT_CONTROLLER)
@@ -122,7 +123,6 @@ async def test_a_broker_finds_a_moved_controller(controller: Controller, /) -> N
     assert controller.asked[-1][0] == 2
 
 
-@played_by(story)
 async def test_a_fenced_broker_has_no_lease_and_retries_soon(controller: Controller, /) -> None:
     controller.heartbeat = BrokerHeartbeatResponse(is_fenced=True)
     await controller.until(lambda: len(controller.asked) >= 4)
@@ -136,7 +136,6 @@ async def test_a_fenced_broker_has_no_lease_and_retries_soon(controller: Control
     assert not controller.lease.valid()
 
 
-@played_by(story)
 async def test_the_lease_of_a_broker_that_is_cut_off_ends(controller: Controller, /) -> None:
     await controller.lifecycle.unfenced.wait()
     loop = asyncio.get_running_loop()
@@ -150,14 +149,12 @@ async def test_the_lease_of_a_broker_that_is_cut_off_ends(controller: Controller
         await asyncio.sleep(0.005)
 
 
-@played_by(story)
 async def test_the_lease_counts_from_when_the_heartbeat_was_sent(controller: Controller, /) -> None:
     controller.delay = 0.200  # an answer takes longer than the lease lasts
     await controller.lifecycle.unfenced.wait()
     assert not controller.lease.valid()
 
 
-@played_by(story)
 async def test_a_lost_registration_is_repeated(controller: Controller, /) -> None:
     await controller.lifecycle.unfenced.wait()
     controller.registration = BrokerRegistrationResponse(broker_epoch=20)

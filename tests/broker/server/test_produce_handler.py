@@ -129,6 +129,9 @@ def story(tell: Callable[[Client, Replicas], Awaitable[None]], version: int = 9)
     return events
 
 
+STORIES = played_by(story)
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_pipelined_requests_are_answered_in_order_with_their_offsets(version: int) -> None:
     async def tell(client: Client, replicas: Replicas) -> None:
@@ -141,7 +144,6 @@ def test_pipelined_requests_are_answered_in_order_with_their_offsets(version: in
     story(tell, version)
 
 
-@played_by(story)
 async def test_small_requests_of_one_read_are_appended_together(client: Client, replicas: Replicas, /) -> None:
     client.send(client.request(batch()))
     await client.answers(1)
@@ -150,7 +152,6 @@ async def test_small_requests_of_one_read_are_appended_together(client: Client, 
     assert len(replicas.appends) < 10
 
 
-@played_by(story)
 async def test_large_batches_are_appended_alone(client: Client, replicas: Replicas, /) -> None:
     """Nothing is copied together with them, and what is sent behind them keeps its place."""
     large = batch(7, size=2_000)
@@ -247,7 +248,6 @@ def test_one_corrupt_batch_does_not_take_the_others_with_it() -> None:
 
 
 @pytest.mark.parametrize("code", [ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT])
-@played_by(story)
 async def test_acks_all_waits_for_the_commit(client: Client, replicas: Replicas, /, code: ErrorCode) -> None:
     requests = [client.request(batch(), acks=-1) for _ in range(5)]
     client.send(requests[0])
@@ -261,7 +261,6 @@ async def test_acks_all_waits_for_the_commit(client: Client, replicas: Replicas,
     assert await client.answers(5) == expected
 
 
-@played_by(story)
 async def test_a_corrupt_batch_among_those_that_wait(client: Client, replicas: Replicas, /) -> None:
     client.send(client.request(batch(), acks=-1))
     while not replicas.waiting:  # noqa: ASYNC110
@@ -293,7 +292,6 @@ def test_acks_0_has_no_answer_and_an_error_costs_the_connection() -> None:
     ("acks", "size", "code"),
     [(7, 10, ErrorCode.INVALID_REQUIRED_ACKS), (1, 200_000, ErrorCode.MESSAGE_TOO_LARGE)],
 )
-@played_by(story)
 async def test_invalid_acks_and_sizes_are_refused(
     client: Client, replicas: Replicas, /, acks: int, size: int, code: ErrorCode
 ) -> None:
@@ -302,7 +300,6 @@ async def test_invalid_acks_and_sizes_are_refused(
     assert replicas.appends == []
 
 
-@played_by(story)
 async def test_a_partition_is_named_once(client: Client, replicas: Replicas, /) -> None:
     data = [PartitionProduceData(index=index, records=batch()) for index in (0, 1, 0)]
     topics = [TopicProduceData(name="t", partition_data=data), TopicProduceData(name="t", partition_data=data[1:2])]
@@ -312,7 +309,6 @@ async def test_a_partition_is_named_once(client: Client, replicas: Replicas, /) 
     assert replicas.appends == [1, 1]
 
 
-@played_by(story)
 async def test_compressed_batches_of_one_read_are_not_all_opened_at_once(client: Client, replicas: Replicas, /) -> None:
     """A read may bring hundreds of batches, and each may expand to the largest batch."""
     client.send(client.request(batch()))
@@ -324,7 +320,6 @@ async def test_compressed_batches_of_one_read_are_not_all_opened_at_once(client:
     assert max(replicas.appends) <= MOST_BYTES // COMPRESSED // len(packed)
 
 
-@played_by(story)
 async def test_a_refusal_reaches_all_that_were_gathered(client: Client, replicas: Replicas, /) -> None:
     client.send(client.request(batch()))
     await client.answers(1)

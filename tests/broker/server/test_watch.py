@@ -75,7 +75,9 @@ def tell(story: Callable[[Story, asyncio.Server], Awaitable[None]]) -> None:
     asyncio.run(run())
 
 
-@played_by(tell)
+STORIES = played_by(tell)
+
+
 async def test_a_killed_broker_is_detected_immediately(it: Story, server: asyncio.Server, /) -> None:
     wire = Wire()
     it.heartbeat(wire)
@@ -99,7 +101,6 @@ def test_a_broken_connection_alone_does_not_prove_a_death() -> None:
     tell(story)
 
 
-@played_by(tell)
 async def test_only_the_latest_connection_counts(it: Story, server: asyncio.Server, /) -> None:
     first, second = Wire(), Wire()
     it.heartbeat(first)
@@ -136,7 +137,6 @@ def test_an_orderly_end_of_an_earlier_connection_does_not_prove_a_death() -> Non
     tell(story)
 
 
-@played_by(tell)
 async def test_a_new_controller_watches_every_other_broker(it: Story, server: asyncio.Server, /) -> None:
     it.watch.leads()
     await it.probes_done()
@@ -147,7 +147,6 @@ async def test_a_new_controller_watches_every_other_broker(it: Story, server: as
     assert it.dead == [(2, 7)]
 
 
-@played_by(tell)
 async def test_only_the_controller_probes_and_only_unfenced_brokers(it: Story, server: asyncio.Server, /) -> None:
     server.close()
     it.is_active = False
@@ -182,7 +181,6 @@ def test_a_voter_reports_a_process_that_ended_before_it_became_the_controller(in
 
 
 @pytest.mark.conforms("H31")
-@played_by(tell)
 async def test_a_new_process_of_an_ended_broker_is_not_reported(it: Story, server: asyncio.Server, /) -> None:
     it.is_active = False
     wire = Wire()

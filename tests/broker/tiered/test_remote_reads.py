@@ -104,9 +104,11 @@ def run_story(story: Callable[[], Coroutine[None, None, None]]) -> None:
     asyncio.run(asyncio.wait_for(story(), 30))
 
 
+STORIES = played_by(run_story)
+
+
 @pytest.mark.parametrize("max_bytes", [1, BATCH_BYTES, 1_000, WHOLE])
 @pytest.mark.parametrize("chunk_bytes", [61, 100, BATCH_BYTES, 299, 301, 1_000, 4_096, WHOLE])
-@played_by(run_story)
 async def test_reads_in_sequence_return_every_byte_once(chunk_bytes: int, max_bytes: int) -> None:
     log, offset, found = RemoteLog(chunk_bytes), 0, b""
     while offset < END:
@@ -119,7 +121,6 @@ async def test_reads_in_sequence_return_every_byte_once(chunk_bytes: int, max_by
     assert set(log.loaded.values()) == {1}
 
 
-@played_by(run_story)
 async def test_a_large_answer_consists_of_views_of_store_chunks() -> None:
     log = RemoteLog(1_000)
     await log.read(0, 2_500)
@@ -131,7 +132,6 @@ async def test_a_large_answer_consists_of_views_of_store_chunks() -> None:
     assert are_of_chunks == [True, False, True, False, True], "only batches that span two chunks are copied"
 
 
-@played_by(run_story)
 async def test_a_small_answer_keeps_no_chunk_in_memory() -> None:
     log = RemoteLog((LEAST_SHARE + 1) * BATCH_BYTES)
     [small] = await log.read(0, BATCH_BYTES)
@@ -141,7 +141,6 @@ async def test_a_small_answer_keeps_no_chunk_in_memory() -> None:
 
 
 @pytest.mark.parametrize(("cached", "ahead"), [(1_000, CHUNKS_AHEAD), (4, 2), (2, 1), (1, 0)])
-@played_by(run_story)
 async def test_the_following_chunks_are_loaded_ahead_up_to_half_of_the_cache(cached: int, ahead: int) -> None:
     log = RemoteLog(10 * BATCH_BYTES, cached_chunks=cached)
     await log.read(0, BATCH_BYTES)
@@ -150,7 +149,6 @@ async def test_the_following_chunks_are_loaded_ahead_up_to_half_of_the_cache(cac
 
 
 @pytest.mark.parametrize("local_segments", [0, 1, 2])
-@played_by(run_story)
 async def test_chunks_of_the_next_segments_are_loaded_ahead_unless_their_records_are_local(local_segments: int) -> None:
     log = RemoteLog(20 * BATCH_BYTES)  # two chunks in each segment
     log.partition.log.local_start_offset = (SEGMENTS - local_segments) * BATCHES
@@ -162,7 +160,6 @@ async def test_chunks_of_the_next_segments_are_loaded_ahead_unless_their_records
 
 
 @pytest.mark.parametrize("chunk_bytes", [61, 1_000, 4_096, WHOLE])
-@played_by(run_story)
 async def test_a_search_by_time_waits_for_the_chunk_with_the_record(chunk_bytes: int) -> None:
     """It must not answer with a later record that is loaded already."""
     log = RemoteLog(chunk_bytes)
@@ -178,7 +175,6 @@ async def test_a_search_by_time_waits_for_the_chunk_with_the_record(chunk_bytes:
         assert found == TimedOffset(offset, 10 * offset)
 
 
-@played_by(run_story)
 async def test_the_batches_before_a_damaged_block_are_served() -> None:
     log = RemoteLog(1_000)
     name = log.segments[0].object_name("c", LOG)
@@ -211,7 +207,6 @@ def other_byte(data: bytes) -> bytes:
 @pytest.mark.parametrize("chunk_bytes", [1_000, WHOLE])
 @pytest.mark.parametrize("suffix", [LOG, INDEX])
 @pytest.mark.parametrize("change", [cut, continued, other_byte, "of another topic", "of the segment before"])
-@played_by(run_story)
 async def test_a_foreign_object_is_an_error_and_never_an_answer(chunk_bytes: int, suffix: str, change: Any) -> None:
     """An object of another topic has the same borders, is valid in itself, and has other records."""
     log = RemoteLog(chunk_bytes)
@@ -243,7 +238,6 @@ async def test_a_foreign_object_is_an_error_and_never_an_answer(chunk_bytes: int
     assert name in log.printed[0] if log.printed else change is cut
 
 
-@played_by(run_story)
 async def test_a_limit_below_the_size_of_the_batch_returns_no_part() -> None:
     log = RemoteLog(WHOLE)
     await log.read(0)
