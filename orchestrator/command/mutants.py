@@ -1,7 +1,6 @@
 """`brownout mutants`: lists the broker's deliberate bugs and measures how well campaigns find them in simulation."""
 
 import argparse
-import itertools
 import json
 import math
 import os
@@ -294,18 +293,21 @@ def generic_result(
     directory: Path,
     interrupts: Interrupts | None = None,
 ) -> GenericResult:
-    """Try a mutant with each seed under one campaign after the other. Raises `Interrupted` with `interrupts`."""
+    """Try a mutant with one seed after the other, always under the campaign that has cost least so far: a campaign of
+    long runs takes no larger part of the budget than one of short runs. Raises `Interrupted` with `interrupts`."""
     start_s, undecided, runs = _processor_s(), 0, 0
-    for seed, campaign in itertools.product(seeds, campaigns):
-        if _processor_s() - start_s >= budget_s:
-            break
+    costs_s, unused_seeds = [0.0] * len(campaigns), [list(reversed(seeds)) for _ in campaigns]
+    while (spent_s := _processor_s() - start_s) < budget_s and any(unused_seeds):
+        cheapest = min((at for at, unused in enumerate(unused_seeds) if unused), key=costs_s.__getitem__)
+        campaign, seed = campaigns[cheapest], unused_seeds[cheapest].pop()
         (cell,) = _cells(campaign, mutant, expected)
         trial = _tried(MutantSchedule(mutant, "", (), campaign, cell), seed, directory, interrupts)
+        costs_s[cheapest] += _processor_s() - start_s - spent_s
         runs, undecided = runs + 1, undecided + (not trial.decided)
         if trial.killed_by:
             spent_s = _processor_s() - start_s
             return GenericResult(mutant, not expected, runs, undecided, spent_s, campaign.name, seed, trial.killed_by)
-    return GenericResult(mutant, not expected, runs, undecided, _processor_s() - start_s)
+    return GenericResult(mutant, not expected, runs, undecided, spent_s)
 
 
 def _processor_s() -> float:
@@ -553,8 +555,8 @@ def _options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--generic",
         action="store_true",
-        help="try each mutant under campaigns that were made for no mutant, one seed after the other, until an anomaly "
-        f"kills it (default of --campaign: {', '.join(GENERIC)})",
+        help="try each mutant under campaigns that were made for no mutant, each for the same processor time, until an "
+        f"anomaly kills it (default of --campaign: {', '.join(GENERIC)})",
     )
     command.add_argument(
         "--budget",

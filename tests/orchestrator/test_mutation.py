@@ -259,15 +259,18 @@ min_share = 0
 def test_the_generic_score_counts_any_anomaly_and_stops_there(
     jobs: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    campaign = tmp_path / "short.toml"
-    campaign.write_text(SHORT)
-    command = ["mutants", "vote_not_persisted", "slow_retry", "--generic", "--campaign", str(campaign), "--json"]
+    names = {"short": SHORT, "other": SHORT.replace('"short"', '"other"')}
+    campaigns = [tmp_path / f"{name}.toml" for name in names]
+    for path, text in zip(campaigns, names.values(), strict=True):
+        path.write_text(text)
+    command = ["mutants", "vote_not_persisted", "slow_retry", "--generic", "--json"]
+    command += [argument for path in campaigns for argument in ("--campaign", str(path))]
     assert main([*command, "--seeds", "1-2", "--jobs", jobs]) == 0
     killed, benign = sorted(json.loads(capsys.readouterr().out), key=lambda result: str(result["mutant"]), reverse=True)
     assert (killed["campaign"], killed["seed"], killed["runs"]) == ("short", 1, 1)
     assert "vote-before-disk" in killed["anomalies"]
     assert killed["cpu_s"] > 0
-    assert (benign["benign"], benign["campaign"], benign["runs"], benign["undecided"]) == (True, "", 2, 0)
+    assert (benign["benign"], benign["campaign"], benign["runs"], benign["undecided"]) == (True, "", 4, 0)
 
 
 def test_the_generic_score_is_of_harmful_mutants() -> None:
