@@ -10,6 +10,7 @@ from typing import Final, NamedTuple, TypeVar
 from crc32c import crc32c
 
 from broker.errors import ErrorCode
+from broker.producers.producer_ids import Identity
 from broker.protocol.compression import NAMES, compress_records, open_records
 from broker.protocol.messages.cluster_apis import (
     MetadataRequest,
@@ -120,6 +121,8 @@ RETRY_PAUSE_S = 0.05
 REFRESH_S = 1.0  # how often a client library requests metadata
 METADATA_VERSION, CREATE_VERSION, PRODUCE_VERSION, FETCH_VERSION, LIST_OFFSETS_VERSION = 12, 7, 12, 12, 7
 CONSUMER = -1
+NEW: Final = Identity(-1, -1)
+"""The identity of a producer that has none yet."""
 INIT_PRODUCER_ID_VERSION = 5
 DELETE_RECORDS_VERSION = 2
 
@@ -168,13 +171,14 @@ class SimulatedClient:
     separate connections.
     """
 
-    def __init__(self, brokers: Mapping[int, Address]) -> None:
+    def __init__(self, brokers: Mapping[int, Address], *, first: int = 0) -> None:
+        """`first`: the place of the broker that is asked first, modulo the number of brokers."""
         self._brokers = sorted(brokers)
         self._connector = PeerConnector(CLIENT_ID, brokers, response_max_bytes=RESPONSE_MAX_BYTES)
         self._for_metadata = PeerConnector(CLIENT_ID, brokers, response_max_bytes=RESPONSE_MAX_BYTES)
         self._leaders: dict[tuple[str, int], int] = {}
         self._epochs: dict[tuple[str, int], int] = {}  # the newest known leader epoch, by partition
-        self._turn = 0
+        self._turn = first
 
     async def metadata(self, topics: Sequence[str] = (), timeout: float = 1.0) -> MetadataResponse:
         """Metadata from one broker: the same broker as before until a request fails. Raises `UncertainError`."""
@@ -270,9 +274,10 @@ class SimulatedClient:
         self._epochs[key], self._leaders[key] = state.leader_epoch, state.leader_id
         return True
 
-    async def init_producer_id(self, timeout: float = 30.0) -> int:
-        """The id of a new idempotent producer, as soon as a broker assigns one. Raises `TimeoutError`."""
-        request = InitProducerIdRequest(transactional_id=None)
+    async def init_producer_id(self, timeout: float = 30.0, last: Identity = NEW) -> Identity:
+        """The id and epoch of an idempotent producer, as soon as a broker assigns them: of a new one, or of the one
+        that was `last`, in its next epoch (KIP-360). Raises `TimeoutError`."""
+        request = InitProducerIdRequest(None, producer_id=last.producer_id, producer_epoch=last.epoch)
         async with asyncio.timeout(timeout):
             while True:
                 self._turn += 1
@@ -280,7 +285,7 @@ class SimulatedClient:
                 with contextlib.suppress(OSError):
                     answer = await self._connector.request(node, request, INIT_PRODUCER_ID_VERSION, 5.0)
                     if isinstance(answer, InitProducerIdResponse) and answer.error_code == ErrorCode.NONE:
-                        return answer.producer_id
+                        return Identity(answer.producer_id, answer.producer_epoch)
                 await asyncio.sleep(RETRY_PAUSE_S)
 
     async def produce(
@@ -327,6 +332,7 @@ class SimulatedClient:
         acks: int,
         timeout: float,
         producer_id: int = -1,
+        producer_epoch: int = 0,
         sequence: int = -1,
         key: bytes | None = None,
         compression: str = "none",
@@ -339,7 +345,7 @@ class SimulatedClient:
         records = build_batch(
             [Record(0, timestamp, key, value) for value in values],
             producer_id=producer_id,
-            producer_epoch=min(producer_id, 0),
+            producer_epoch=producer_epoch if producer_id >= 0 else -1,
             base_sequence=sequence,
         )
         batch = PartitionProduceData(index=partition, records=compressed(records, compression))
@@ -481,7 +487,8 @@ _MOVED: Final = frozenset(
     {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 )
 
-LEFT: Final = frozenset({ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID})
+_REPLACED: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID})
+LEFT: Final = frozenset({ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION}) | _REPLACED
 """Errors after which a member must rejoin; after others it stays in its generation."""
 
 Answer = TypeVar("Answer", bound=Message)
@@ -502,11 +509,15 @@ class GroupClient:
     the next call looks it up again.
     """
 
-    def __init__(self, group: str, brokers: Mapping[int, Address], *, session_ms: int = 6_000) -> None:
-        """`session_ms`: the time without a heartbeat after which the group removes this member."""
+    def __init__(
+        self, group: str, brokers: Mapping[int, Address], *, session_ms: int = 6_000, instance: str | None = None
+    ) -> None:
+        """`session_ms`: the time without a heartbeat after which the group removes this member. `instance`: its
+        instance id, if it is a static member."""
         self.generation = -1
         self._group = group
         self._session_ms = session_ms
+        self._instance = instance
         self._brokers = sorted(brokers)
         self._connector = PeerConnector(-1, brokers, response_max_bytes=GROUP_ANSWER_MAX_BYTES)
         self._member = ""
@@ -518,7 +529,7 @@ class GroupClient:
         patience_s = 2.0 * self._session_ms / 1000  # the others have a session's time to rejoin as well
         while True:
             request = JoinGroupRequest(
-                self._group, self._session_ms, self._session_ms, self._member, None, TYPE, protocols
+                self._group, self._session_ms, self._session_ms, self._member, self._instance, TYPE, protocols
             )
             joined = await self._ask(request, JoinGroupResponse, JOIN_VERSION, patience_s)
             if joined.error_code != ErrorCode.MEMBER_ID_REQUIRED:
@@ -531,21 +542,21 @@ class GroupClient:
             SyncGroupRequestAssignment(name, _as_bytes(range(number, partitions, len(names))))
             for number, name in enumerate(names)
         ]
-        sync = SyncGroupRequest(self._group, self.generation, self._member, assignments=shares)
+        sync = SyncGroupRequest(self._group, self.generation, self._member, self._instance, assignments=shares)
         assigned = await self._ask(sync, SyncGroupResponse, SYNC_VERSION, patience_s)
         self._check(assigned.error_code)
         return [int(text) for text in assigned.assignment.split()]
 
     async def heartbeat(self, timeout: float = 2.0) -> None:
         """Send a heartbeat."""
-        beat = HeartbeatRequest(self._group, self.generation, self._member)
+        beat = HeartbeatRequest(self._group, self.generation, self._member, self._instance)
         self._check((await self._ask(beat, HeartbeatResponse, HEARTBEAT_VERSION, timeout)).error_code)
 
     async def commit(self, topic: str, offsets: Mapping[int, int], timeout: float = 6.0) -> dict[int, ErrorCode]:
         """Commit offsets, once: the answer for each partition."""
         places = [OffsetCommitRequestPartition(partition, offset, -1, "") for partition, offset in offsets.items()]
         request = OffsetCommitRequest(
-            self._group, self.generation, self._member, topics=[OffsetCommitRequestTopic(topic, places)]
+            self._group, self.generation, self._member, self._instance, topics=[OffsetCommitRequestTopic(topic, places)]
         )
         answer = await self._ask(request, OffsetCommitResponse, COMMIT_VERSION, timeout)
         codes = {state.partition_index: ErrorCode(state.error_code) for state in answer.topics[0].partitions}
@@ -572,10 +583,15 @@ class GroupClient:
         self._learn(code)
         return code
 
+    def restart(self) -> None:
+        """Forget this member, as a process that starts again: a static one returns by its instance id, and the group
+        waits for the session of another one."""
+        self._member, self.generation = "", -1
+
     async def leave(self) -> None:
         """Send a LeaveGroup request without requiring an answer, and close every connection."""
         if self._member:
-            request = LeaveGroupRequest(self._group, members=[MemberIdentity(self._member)])
+            request = LeaveGroupRequest(self._group, members=[MemberIdentity(self._member, self._instance)])
             with contextlib.suppress(OSError, GroupError):
                 await self._ask(request, LeaveGroupResponse, LEAVE_VERSION, LEAVE_TIMEOUT_S)
         self._connector.close()
@@ -615,7 +631,7 @@ class GroupClient:
     def _learn(self, code: ErrorCode) -> None:
         if code in _MOVED:
             self._coordinator = None
-        elif code == ErrorCode.UNKNOWN_MEMBER_ID:
+        elif code in _REPLACED:
             self._member = ""
 
 

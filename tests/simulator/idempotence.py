@@ -104,7 +104,7 @@ async def _leader(cluster: SimulatedCluster, partition: int) -> str:
 async def _produce(cluster: SimulatedCluster, number: int, stopping: asyncio.Event, outcome: Outcome) -> list[int]:
     """Append numbered values until stopped; the number of acknowledged ones by partition."""
     client, rng = SimulatedClient(cluster.addresses), random.Random(f"{cluster.rng.random()}/{number}")
-    producer_id = await client.init_producer_id(WHOLE_AGAIN_S)
+    producer_id = (await client.init_producer_id(WHOLE_AGAIN_S)).producer_id
     sent = [0] * PARTITIONS
     while not stopping.is_set():
         partition = rng.randrange(PARTITIONS)

@@ -142,7 +142,7 @@ class Acknowledged:
 async def produce(cluster: SimulatedCluster, answers: Acknowledged, stopping: asyncio.Event) -> None:
     """An idempotent producer, which sends each record until it is acknowledged."""
     client = SimulatedClient(cluster.addresses)
-    producer_id = await client.init_producer_id(60.0)
+    producer_id = (await client.init_producer_id(60.0)).producer_id
     sequence = 0
     while not stopping.is_set():
         key = b"key-%d" % cluster.rng.randrange(KEYS)

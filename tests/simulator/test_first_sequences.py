@@ -42,8 +42,9 @@ def test_the_second_of_two_requests_waits_for_the_first_that_was_refused(written
             client = await _ready(cluster)
             await client.create_topic("log")
             for _ in range(written):
-                await client.produce("log", 0, [b"other"], producer_id=await client.init_producer_id(), sequence=0)
-            producer_id = await client.init_producer_id()
+                other, _ = await client.init_producer_id()
+                await client.produce("log", 0, [b"other"], producer_id=other, sequence=0)
+            producer_id = (await client.init_producer_id()).producer_id
             first, second = [b"%d" % number for number in range(17)], [b"%d" % number for number in range(17, 22)]
             with pytest.raises(RefusedError, match="OUT_OF_ORDER"):
                 await client.produce("log", 0, second, producer_id=producer_id, sequence=17)
@@ -159,7 +160,7 @@ class _Burst:
     async def send(self) -> int:
         """How many batches were not acknowledged in time."""
         client = SimulatedClient(self._cluster.addresses)
-        producer_id = await client.init_producer_id(WHOLE_AGAIN_S)
+        producer_id = (await client.init_producer_id(WHOLE_AGAIN_S)).producer_id
         self._acknowledged = [asyncio.get_running_loop().create_future() for _ in range(BATCHES)]
         sent = await asyncio.gather(*(self._send_one(producer_id, number) for number in range(BATCHES)))
         client.close()

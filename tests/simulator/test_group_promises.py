@@ -68,6 +68,28 @@ def test_lawful_assignments_raise_no_alarm(seed: int) -> None:
     assert rebalances(seed) > 3
 
 
+def test_a_static_member_that_restarts_returns_to_its_share_and_fences_its_former_id() -> None:
+    with SimulatedCluster(1, properties=SETTINGS) as cluster:
+
+        async def story() -> None:
+            cluster.start()
+            await cluster.ready()
+            first, second = (GroupClient("g", cluster.addresses, instance="one") for _ in range(2))
+            while True:  # until there is a coordinator
+                with contextlib.suppress(OSError, GroupError):
+                    share = await first.join(PARTITIONS)
+                    break
+                await asyncio.sleep(0.1)
+            generation = first.generation
+            first.restart()
+            assert (await first.join(PARTITIONS), first.generation) == (share, generation)
+            assert await second.join(PARTITIONS) == share
+            with pytest.raises(GroupError, match="FENCED_INSTANCE_ID"):
+                await first.heartbeat()
+
+        cluster.run(story())
+
+
 def generations_repeat(patch: pytest.MonkeyPatch) -> None:
     change_generations(patch, lambda _: 1)
 

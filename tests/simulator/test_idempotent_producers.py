@@ -26,7 +26,7 @@ class Producer:
         """Start the cluster, create the topic, and get an id."""
         client = await started(cluster)
         await client.create_topic(TOPIC, 1, replicas)
-        return cls(client, await client.init_producer_id())
+        return cls(client, (await client.init_producer_id()).producer_id)
 
     async def send_once(self, sequence: int, timeout: float = 2.0) -> int:
         value = b"%d" % sequence

@@ -169,7 +169,7 @@ def test_a_batch_that_only_an_emptied_log_had_is_accepted_again(others: int) -> 
             assert (error, start) == (ErrorCode.NONE, 3)
             cluster.kill(emptied)
             cluster.start(behind)
-            other = Producer(producer.client, await producer.client.init_producer_id())
+            other = Producer(producer.client, (await producer.client.init_producer_id()).producer_id)
             for sequence in range(others):
                 await other.send(sequence)
             cluster.start(emptied)

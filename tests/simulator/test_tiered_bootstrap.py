@@ -137,7 +137,7 @@ def test_a_replica_that_never_copied_a_batch_recognizes_it_when_its_producer_rep
     async def story(joining: Joining) -> None:
         await joining.begin()
         client = joining.client
-        producer_id = await client.init_producer_id()
+        producer_id = (await client.init_producer_id()).producer_id
         first = await client.produce(TOPIC, 0, [b"once"], producer_id=producer_id, sequence=0)
         await joining.fill()
         assert (await joining.join()).log.local_start_offset > first

@@ -6,8 +6,11 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, NamedTuple, cast
 
+import pytest
+
 from broker.errors import ErrorCode
-from simulator.client import SimulatedClient, UncertainError
+from broker.producers.producer_ids import Identity
+from simulator.client import NEW, SimulatedClient, UncertainError
 from workloads.settings import ALL, ClientSettings
 from workloads.virtual.log import IN_FLIGHT, Sender, Sent
 from workloads.virtual.pipe import VirtualControl
@@ -20,6 +23,7 @@ class Request(NamedTuple):
     producer_id: int
     sequence: int
     records: int
+    epoch: int = 0
 
 
 Answer = ErrorCode | None
@@ -38,9 +42,11 @@ class Broker:
         self.ids = 0
         self.timestamps: list[int] = []
 
-    async def init_producer_id(self, _timeout: float) -> int:
+    async def init_producer_id(self, _timeout: float, last: Identity) -> Identity:
+        if last != NEW:
+            return Identity(last.producer_id, last.epoch + 1)
         self.ids += 1
-        return self.ids
+        return Identity(self.ids, 0)
 
     async def find_leader(self, _topic: str, _partition: int, _timeout: float) -> int:
         return 1
@@ -53,11 +59,12 @@ class Broker:
         *,
         timestamp: int,
         producer_id: int,
+        producer_epoch: int,
         sequence: int,
         **_: Any,
     ) -> tuple[ErrorCode, int]:
         self.timestamps.append(timestamp)
-        request = Request(producer_id, sequence, len(values))
+        request = Request(producer_id, sequence, len(values), producer_epoch)
         number = len(self.requests)
         self.requests.append(request)
         self.open += 1
@@ -70,10 +77,10 @@ class Broker:
         return answer, request.sequence if answer == ErrorCode.NONE else -1
 
 
-def sent(broker: Broker, records: int, *, batch_records: int = 1, timeout_s: float = 5.0) -> list[Sent]:
+def sent(broker: Broker, records: int, *, batch_records: int = 1, timeout_s: float = 5.0, seed: int = 1) -> list[Sent]:
     """The outcomes of `records` appends to one partition, all given at once."""
     parameters = {"idempotent": True, "batch_records": batch_records}
-    settings = ClientSettings("p", 1, 1, 1, 1, "n1:1", "log", 1, "", parameters=parameters)
+    settings = ClientSettings("p", 1, 1, 1, seed, "n1:1", "log", 1, "", parameters=parameters)
 
     async def story() -> list[Sent]:
         times = count(NOW_MS)
@@ -123,26 +130,30 @@ def test_a_batch_received_before_its_predecessor_is_sent_again() -> None:
     assert [request.sequence for request in broker.requests] == [0, 1, 0, 1]
 
 
-def test_the_id_is_replaced_when_every_batch_in_flight_has_an_outcome() -> None:
+@pytest.mark.parametrize(("seed", "successor"), [(4, (1, 1)), (1, (2, 0))])
+def test_another_epoch_or_id_follows_when_every_batch_in_flight_has_an_outcome(
+    seed: int, successor: tuple[int, int]
+) -> None:
     """The broker accepted the second batch in place of the first, which it can never accept."""
 
     def answer(number: int, request: Request) -> Answer:
-        if request.sequence == 0 and request.producer_id == 1:
+        if (request.sequence, request.producer_id, request.epoch) == (0, 1, 0):
             return ErrorCode.NOT_LEADER_OR_FOLLOWER if number == 0 else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         return ErrorCode.NONE
 
     broker = Broker(answer)
-    outcomes = [each.outcome for each in sent(broker, 12)]
+    outcomes = [each.outcome for each in sent(broker, 12, seed=seed)]
     assert outcomes == ["info", *["ok"] * 11]
-    renewed = [number for number, request in enumerate(broker.requests) if request.producer_id == 2]
+    identities = [(request.producer_id, request.epoch) for request in broker.requests]
+    renewed = [number for number, identity in enumerate(identities) if identity == successor]
     assert [broker.requests[number].sequence for number in renewed] == list(range(len(renewed)))
     assert renewed == list(range(renewed[0], len(broker.requests))), (
-        "no request of the old id comes behind one of the new"
+        "no request of the old epoch comes behind one of the new"
     )
 
 
 def test_a_batch_without_an_answer_times_out() -> None:
-    broker = Broker(lambda _number, request: None if request.producer_id == 1 else ErrorCode.NONE)
+    broker = Broker(lambda _number, request: None if request.epoch == 0 else ErrorCode.NONE)
     outcomes = sent(broker, 2, timeout_s=0.3)
     assert [each.outcome for each in outcomes] == ["info", "info"]
     assert outcomes[0].error == "no answer"

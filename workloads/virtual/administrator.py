@@ -146,7 +146,7 @@ class VirtualAdministrator:
         self._rng = Random(f"{settings.seed}/administrator")
         self._brokers = addresses(settings)
         self._connector = PeerConnector(CLIENT_ID, self._brokers, response_max_bytes=RESPONSE_MAX_BYTES)
-        self._client = SimulatedClient(self._brokers)
+        self._client = SimulatedClient(self._brokers, first=settings.seed)
         self._topics: dict[str, _SideTopic] = {}
         self._groups: dict[str, GroupClient] = {}
         self._living_groups: dict[str, None] = {}

@@ -4,12 +4,14 @@ Clients of consumer groups in virtual time, the counterpart of `workloads.member
 
 A member commits the records that it was given, periodically and before its partitions go to other members. It continues
 after the end of the load, so that the group reaches the end of every partition. It sends a commit once: without an
-answer its outcome is unknown.
+answer its outcome is unknown. Half of the members are static. Under load a member restarts at times.
 """
 
 import asyncio
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from random import Random
 from typing import Final
 
 from broker.errors import ErrorCode
@@ -71,6 +73,10 @@ class VirtualTieredConsumer(Consumer):
             self._reading.next[partition] = offset
 
 
+STATIC_SHARE: Final = 0.5
+"""The share of static members."""
+RESTARTS_EVERY_S: Final = {True: 8.0, False: 60.0}
+"""The mean time between two restarts of a member under load, by whether it is static. The sessions of others expire."""
 _SETTLED: Final = frozenset({ErrorCode.REBALANCE_IN_PROGRESS})
 """Errors that end a generation which still accepts its members' commits: others take over after all have rejoined."""
 
@@ -86,7 +92,12 @@ class VirtualMember:
         self._writer = writer
         self._clock = clock
         self._record = OffsetWriter(settings.directory, GROUPS, settings.client, clock)
-        self._group = GroupClient(group_of(settings), addresses(settings), session_ms=session_ms(settings))
+        self._chance = Random(f"{settings.seed}/member")
+        self._restarts_s = RESTARTS_EVERY_S[is_static := self._chance.random() < STATIC_SHARE]
+        instance = settings.client if is_static else None
+        self._group = GroupClient(
+            group_of(settings), addresses(settings), session_ms=session_ms(settings), instance=instance
+        )
         self._reading = VirtualRead(settings, control, writer, clock)
         self._reading.on_records = self._delivered
         self._counts = Counts(control)
@@ -100,6 +111,7 @@ class VirtualMember:
             case StartLoad():
                 self._life = self._control.run(self._live())
             case StopLoad():  # the group keeps reading: it must reach the end of every partition
+                self._restarts_s = math.inf
                 self._writer.flush()
                 self._counts.report(asyncio.get_running_loop().time(), force=True)
                 self._control.tell(Stopped(0))
@@ -192,6 +204,9 @@ class VirtualMember:
             self._counts.add("fail")
         self._counts.report(loop.time())
         await asyncio.sleep(POLL_S)
+        if self._chance.random() < POLL_S / self._restarts_s:
+            self._group.restart()
+            raise GroupError(ErrorCode.UNKNOWN_MEMBER_ID)
 
     # --- offsets
 

@@ -13,7 +13,8 @@ A broker answers OUT_OF_ORDER_SEQUENCE_NUMBER to a batch that came before its pr
 earlier batch was in flight when it was sent. A batch that was the earliest when it was sent has no predecessor to wait
 for: the broker has accepted something else in its place, and the producer gives the batch up. It also gives up a batch
 whose time is over. A batch that was given up may still be appended. So the lane then takes no further records until all
-batches in flight have an outcome, and goes on under a new producer id, with sequence 0.
+batches in flight have an outcome, and goes on with sequence 0: under a new producer id, or in the next epoch of its id,
+as current libraries do (KIP-360). A lane without batches in flight does so sometimes, too, as a restarted producer.
 """
 
 import asyncio
@@ -25,12 +26,13 @@ from random import Random
 from typing import Final, NamedTuple
 
 from broker.errors import ErrorCode
+from broker.producers.producer_ids import Identity
 from broker.protocol.records import Record
 from history.record.record_payload import record_bytes, value_of_record
 from history.record.schemas import ACKS_ALL
 from history.record.values import NOT_A_VALUE
 from history.record.writer import OperationWriter
-from simulator.client import RefusedError, SimulatedClient, UncertainError
+from simulator.client import NEW, RefusedError, SimulatedClient, UncertainError
 from workloads import outcomes
 from workloads.contiguous_reads import columns_of_read, contiguous_runs
 from workloads.control import (
@@ -61,7 +63,8 @@ from workloads.virtual.pipe import ClockNs, VirtualControl
 ATTEMPT_S = 2.0  # how long a request waits for its answer before it is sent again
 SEND_AGAIN_S = 0.1
 IN_FLIGHT: Final = 5  # batches of a partition, as librdkafka and the Java client allow an idempotent producer at most
-NO_PRODUCER: Final = -1
+RENEWALS: Final = 0.02
+"""How often an idle lane goes on as another producer, or in another epoch."""
 
 NO_ANSWER: Final = "no answer"
 
@@ -116,12 +119,13 @@ class _Batch:
 @dataclass(eq=False)
 class _Lane:
     """The state of an idempotent producer for one partition. `sequence`: of the next batch's first record. `is_spent`:
-    a batch was given up, so the producer id takes no further records."""
+    a batch was given up, so the producer's epoch takes no further records. `is_prepared`: it has an id and epoch."""
 
     partition: int
     waiting: deque[_Waiting] = field(default_factory=deque)
     in_flight: deque[_Batch] = field(default_factory=deque)
-    producer_id: int = NO_PRODUCER
+    producer: Identity = NEW
+    is_prepared: bool = False
     sequence: int = 0
     is_spent: bool = False
     changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -148,10 +152,11 @@ class _Lane:
         for batch in [batch for batch in self.in_flight if not batch.is_sent and batch.deadline_s <= now_s]:
             self.settle(batch, Sent("info", -1, batch.error))
 
-    def renew(self) -> None:
-        """Leave a spent producer id, once nothing under it is in flight."""
-        if self.is_spent and not self.in_flight:
-            self.producer_id, self.sequence, self.is_spent = NO_PRODUCER, 0, False
+    def renew(self, chance: Random) -> None:
+        """Leave a spent epoch, and sometimes another one, once nothing of it is in flight."""
+        if not self.in_flight and (self.is_spent or chance.random() < RENEWALS):
+            self.sequence, self.is_spent, self.is_prepared = 0, False, False
+            self.producer = chance.choice((self.producer, NEW))
 
     def next_due(self, now_s: float) -> _Batch | None:
         """The earliest batch that is not under way, if it is due."""
@@ -181,6 +186,7 @@ class Sender:
         self._client = client
         self._compression = settings.parameters.get("compression", "none")
         self._batch_records = settings.parameters.get("batch_records", BATCH_RECORDS)
+        self._chance = Random(f"{settings.seed}/producers")
         self._lanes = {partition: _Lane(partition) for partition in range(settings.partitions)}
 
     async def send(self, partition: int, payload: bytes, acks: int, timeout_s: float) -> Sent:
@@ -206,7 +212,7 @@ class Sender:
         loop = asyncio.get_running_loop()
         while lane.waiting or lane.in_flight:
             lane.changed.clear()
-            lane.renew()
+            lane.renew(self._chance)
             if await self._is_prepared(lane):
                 lane.fill(self._batch_records, self._now_ms())
                 while (batch := lane.next_due(loop.time())) is not None:
@@ -219,10 +225,11 @@ class Sender:
                     await lane.changed.wait()
 
     async def _is_prepared(self, lane: _Lane) -> bool:
-        """Whether the lane has a producer id and its leader is known, after at most `ATTEMPT_S` for each."""
+        """Whether the lane has a producer id and epoch and its leader is known, after at most `ATTEMPT_S` for each."""
         try:
-            if lane.producer_id == NO_PRODUCER:
-                lane.producer_id = await self._client.init_producer_id(ATTEMPT_S)
+            if not lane.is_prepared:
+                lane.producer = await self._client.init_producer_id(ATTEMPT_S, lane.producer)
+                lane.is_prepared = True
             await self._client.find_leader(self._settings.topic, lane.partition, ATTEMPT_S)
         except TimeoutError:
             return False
@@ -256,7 +263,8 @@ class Sender:
                 acks=ALL,
                 timeout=timeout_s,
                 timestamp=batch.timestamp,
-                producer_id=lane.producer_id,
+                producer_id=lane.producer.producer_id,
+                producer_epoch=lane.producer.epoch,
                 sequence=batch.sequence,
                 compression=self._compression,
             )
@@ -307,7 +315,7 @@ class VirtualProducer:
         self._writer = writer
         self._clock = clock
         self._pacing = pacing
-        self._client = SimulatedClient(addresses(settings))
+        self._client = SimulatedClient(addresses(settings), first=settings.seed)
         self._sender = Sender(settings, control, self._client, lambda: EPOCH_MS + clock() // 1_000_000)
         self._counts = Counts(control)
         self._rng = Random(settings.seed)
@@ -434,7 +442,7 @@ class VirtualRead:
         self._clock = clock
         self.on_records: Callable[[int, Sequence[Record], int], None] | None = None
         """Called for each run of records with its partition and the time of the answer."""
-        self._client = SimulatedClient(addresses(settings))
+        self._client = SimulatedClient(addresses(settings), first=settings.seed)
         self._upkeep = control.run(self._client.keep_up(settings.topic))
         self.next = dict.fromkeys(range(settings.partitions), 0)
         """By partition: the offset after the last record that was read."""
