@@ -1,4 +1,4 @@
-"""The base class of all kinds of fault. Each kind is one class in one file (`nemeses/kinds/`)."""
+"""The base class of all kinds of fault. Each kind is one class (in `nemeses/kinds/`)."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping

@@ -12,6 +12,8 @@ The user's code may fail or never return. So each call runs in a thread with a d
 exception and a late call are inconclusive evidence, with file and line.
 """
 
+from __future__ import annotations
+
 import os
 import queue
 import re
@@ -64,7 +66,7 @@ class TargetNode:
         self._time_scale = time_scale
 
     @classmethod
-    def of(cls, data_dir: str | os.PathLike[str], **parameters: float) -> "TargetNode":
+    def of(cls, data_dir: str | os.PathLike[str], **parameters: float) -> TargetNode:
         """A node for a test of a fault. Its commands run on this machine, and no service runs on it."""
         return cls(_ThisMachine(os.fspath(data_dir)), parameters, 1.0)
 

@@ -1,7 +1,8 @@
-"""Finds the kinds of fault: every file in `nemeses/kinds/` is one; no other list of them exists."""
+"""Finds the kinds of fault: the classes in the files of `nemeses/kinds/`; no other list of them exists."""
 
 import importlib
 import inspect
+import itertools
 import pkgutil
 from collections.abc import Collection, Mapping
 from types import ModuleType
@@ -20,35 +21,37 @@ class RegistrationError(Exception):
 
 def discover(package: ModuleType) -> dict[str, AnyKind]:
     """The kinds of fault in a package by name, sorted by name. Raises `RegistrationError`."""
+    modules = [
+        importlib.import_module(f"{package.__name__}.{info.name}") for info in pkgutil.iter_modules(package.__path__)
+    ]
     kinds: dict[str, AnyKind] = {}
-    for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda module: module.name):
-        kind = _kind_in(importlib.import_module(f"{package.__name__}.{info.name}"))
+    for kind in sorted(itertools.chain.from_iterable(map(_kinds_in, modules)), key=lambda kind: kind.name):
         if kind.name in kinds:
-            raise RegistrationError(f"two files define the kind {kind.name!r}: the second is {info.name}.py")
-        if kind.name.replace("-", "_") != info.name:
-            raise RegistrationError(f"{info.name}.py defines the kind {kind.name!r}; give both the same name")
+            raise RegistrationError(f"two classes define the kind {kind.name!r}: the second is in {kind.__module__}")
         kinds[kind.name] = kind
     _script_words(kinds)
     return kinds
 
 
-def _kind_in(module: ModuleType) -> AnyKind:
-    """The one kind that a file defines."""
+def _kinds_in(module: ModuleType) -> list[AnyKind]:
+    """The kinds that a file defines, at least one."""
     classes = [
         member
         for member in vars(module).values()
         if inspect.isclass(member) and issubclass(member, Kind) and member.__module__ == module.__name__
     ]
-    if len(classes) != 1:
-        raise RegistrationError(f"{module.__name__}: a file holds one kind of fault, and this one holds {len(classes)}")
-    (class_,) = classes
-    lacks = sorted(getattr(class_, "__abstractmethods__", ())) + [name for name in _NEEDED if not hasattr(class_, name)]
-    if lacks:
-        raise RegistrationError(f"{module.__name__}: {class_.__name__} lacks {', '.join(lacks)}")
-    if bool(class_.injected_by) and not class_.healed_by:
-        raise RegistrationError(f"{module.__name__}: scripts inject it with {class_.injected_by!r} and cannot heal it")
-    kind: AnyKind = class_()
-    return kind
+    if not classes:
+        raise RegistrationError(f"{module.__name__}: the file defines no kind of fault")
+    for class_ in classes:
+        lacks = sorted(getattr(class_, "__abstractmethods__", ()))
+        lacks += [name for name in _NEEDED if not hasattr(class_, name)]
+        if lacks:
+            raise RegistrationError(f"{module.__name__}: {class_.__name__} lacks {', '.join(lacks)}")
+        if bool(class_.injected_by) and not class_.healed_by:
+            raise RegistrationError(
+                f"{module.__name__}: scripts inject it with {class_.injected_by!r} and cannot heal it"
+            )
+    return [class_() for class_ in classes]
 
 
 def _script_words(kinds: Mapping[str, AnyKind]) -> tuple[dict[str, AnyKind], dict[str, frozenset[str]]]:

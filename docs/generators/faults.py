@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "faults.md"
 INTRODUCTION = """# Faults and their evidence
 
-Made by `python -m docs.generators.faults` from `nemeses/kinds/`, which has one file for each kind of fault. A test
+Made by `python -m docs.generators.faults` from `nemeses/kinds/`, which has one class for each kind of fault. A test
 fails if this page is out of date. A campaign can have [faults of your own](own-faults.md), too.
 
 """

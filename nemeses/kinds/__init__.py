@@ -1,1 +1,1 @@
-"""One file for each kind of fault. A file added here is found by `nemeses.registry`; nothing else lists the kinds."""
+"""The kinds of fault, a class for each. `nemeses.registry` finds a class added here; nothing else lists the kinds."""

@@ -1,4 +1,4 @@
-"""The kinds of fault are the files in a directory: each complete file is found, and others are refused."""
+"""The kinds of fault are the classes in a directory: each complete one is found, and others are refused."""
 
 import importlib
 import itertools
@@ -68,15 +68,9 @@ class Package:
         return importlib.import_module(self._name)
 
 
-def test_every_file_is_a_kind_and_every_kind_a_file() -> None:
-    files = {path.stem for path in (ROOT / "nemeses" / "kinds").glob("*.py")} - {"__init__"}
-    assert {name.replace("-", "_") for name in KINDS} == files
-    assert all(name == kind.name for name, kind in KINDS.items())
-
-
-def test_a_file_that_is_added_is_found(kinds: Package) -> None:
-    found = discover(kinds.write("quake", WHOLE))
-    assert list(found) == ["quake"]
+def test_a_class_that_is_added_is_found(kinds: Package) -> None:
+    found = discover(kinds.write("quake", WHOLE + "\nclass Flood(Quake):\n    name, injected_by = 'flood', 'flood'\n"))
+    assert list(found) == ["flood", "quake"]
     assert found["quake"].sentence(Fault("quake", ("n1",))) == "it shakes"
 
 
@@ -84,9 +78,8 @@ def test_a_file_that_is_added_is_found(kinds: Package) -> None:
     ("name", "text", "complaint"),
     [
         ("quake", HEAD, "Quake lacks proof, proven_by"),
-        ("quake", "", "this one holds 0"),
-        ("quake", WHOLE + "\nclass Flood(Quake):\n    name = 'flood'\n", "this one holds 2"),
-        ("tremor", WHOLE, "give both the same name"),
+        ("quake", "", "defines no kind of fault"),
+        ("quake", WHOLE + "\nclass Flood(Quake):\n    name = 'flood'\n", "are both injected by 'shake'"),
         ("quake", WHOLE.replace('"steady"', '""'), "cannot heal it"),
         ("quake", WHOLE.replace('"steady"', '"shake"'), "both inject a fault and heal one"),
     ],
@@ -103,7 +96,7 @@ def test_two_files_with_the_same_kind_or_verb_are_refused(kinds: Package) -> Non
     kinds.write("flood", WHOLE)
     kinds_again = Package(Path(kinds.write("flood", WHOLE).__path__[0]).parent)
     kinds_again.write("a", WHOLE.replace('"quake"', '"a"').replace("shake", "a"))
-    with pytest.raises(RegistrationError, match=r"two files define the kind 'a': the second is b\.py"):
+    with pytest.raises(RegistrationError, match=r"two classes define the kind 'a': the second is in .*\.b$"):
         discover(kinds_again.write("b", WHOLE.replace('"quake"', '"a"').replace("shake", "b")))
 
 

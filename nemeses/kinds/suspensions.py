@@ -1,0 +1,45 @@
+"""A machine is suspended, with its clocks or without."""
+
+from history.damage import Damage
+from history.fault_looks import FaultMark
+from nemeses.fault import Fault
+from nemeses.kind import Need, listed
+from nemeses.mechanisms.suspension import SuspensionKind
+
+
+class ClockFreeze(SuspensionKind):
+    """A machine is suspended together with its clocks, and continues as if no time had passed."""
+
+    name = "clock-freeze"
+    mark = FaultMark.SQUARE
+    action = "the machine is suspended together with its clocks"
+    proven_by = (
+        "as for `stall`; afterwards its time since boot lags by the duration of the suspension. Then its real-time "
+        "clock is corrected"
+    )
+    destroys = frozenset({Damage.PROGRESS, Damage.ELAPSED_TIME})
+    needs = frozenset[Need]({"freeze"})
+    injected_by = "freeze"
+    stopped_state = "frozen"
+
+    def sentence(self, fault: Fault) -> str:
+        return f"the machine of {listed(fault.targets)} is suspended together with its clocks, which lag afterwards"
+
+
+class Stall(SuspensionKind):
+    """A machine is suspended while its clocks continue."""
+
+    name = "stall"
+    mark = FaultMark.CIRCLE
+    action = "the whole machine is suspended from outside (SIGSTOP to the hypervisor)"
+    proven_by = (
+        "the suspending program confirms it, and the SSH port is silent for three times the duration of an earlier "
+        "answer; afterwards the machine's clocks have continued"
+    )
+    destroys = frozenset({Damage.PROGRESS})
+    needs = frozenset[Need]({"stall"})
+    injected_by = "stall"
+    stopped_state = "stalled"
+
+    def sentence(self, fault: Fault) -> str:
+        return f"the machine of {listed(fault.targets)} is suspended while its clocks continue"
