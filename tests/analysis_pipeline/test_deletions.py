@@ -13,28 +13,17 @@ from analysis.checkers.deletions import CHECKER
 from analysis.checkers.partition_logs import CHECKER as LOGS
 from analysis.evidence.run_directory import describe, events_by_node
 from history.reader import read_run
+from tests.campaign_text import campaign_text, random_faults
 from tests.worlds.simulated import SimulatedRun, simulate
 
-CAMPAIGN = """
-name = "deletions"
-[topology]
-nodes = 3
-[broker]
-"log.flush.interval.messages" = 1
-[workload]
-partitions = 1
-rate = 80
-duration_s = 6
-deletes_every_s = 0.5
-[nemesis]
-kind = "random"
-faults = ["kill"]
-interval_s = [1, 2]
-duration_s = [0.3, 0.5]
-[checks]
-upper_bound = "strict"
-min_share = 0.1
-"""
+CAMPAIGN = campaign_text(
+    "deletions",
+    topology={"nodes": 3},
+    broker={"log.flush.interval.messages": 1},
+    workload={"partitions": 1, "rate": 80, "duration_s": 6, "deletes_every_s": 0.5},
+    nemesis=random_faults("kill", interval_s=[1, 2], duration_s=[0.3, 0.5]),
+    checks={"upper_bound": "strict", "min_share": 0.1},
+)
 TIERED = (
     CAMPAIGN.replace(
         "[workload]",

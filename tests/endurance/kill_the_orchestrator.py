@@ -25,6 +25,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.campaign_text import IMPATIENT, campaign_text, random_faults
 from tests.endurance.remains import Remains, orphaned_groups
 from tests.worlds.footprint import children
 
@@ -44,49 +45,23 @@ class Pace:
 VIRTUAL = Pace(whole_run_s=1800.0, gone_s=30.0)
 """Emulated machines boot for a minute on a quiet host, and their memory takes its time to be given back."""
 
-CAMPAIGN = """
-name = "killed"
-description = "A short demo, to be killed"
-[broker]
-"log.flush.interval.messages" = 1
-"min.insync.replicas" = 2
-"replica.lag.time.max.ms" = 2000
-"broker.session.timeout.ms" = 2500
-"broker.lease.ms" = 1800
-[workload]
-partitions = 2
-producers = 2
-consumers = 1
-rate = 100
-duration_s = 6
-[nemesis]
-kind = "random"
-faults = ["kill", "power-loss", "partition-one"]
-interval_s = [0.3, 0.8]
-duration_s = [0.5, 1.0]
-"""
-ONE_MACHINE = """
-name = "killed"
-description = "One virtual machine, to be killed with its orchestrator"
-[topology]
-nodes = 1
-[broker]
-"log.flush.interval.messages" = 1
-[workload]
-partitions = 1
-replication_factor = 1
-producers = 1
-consumers = 1
-rate = 20
-duration_s = 15
-[nemesis]
-kind = "random"
-faults = ["kill", "power-loss"]
-interval_s = [1.0, 2.0]
-duration_s = [2.0, 3.0]
-[checks]
-min_share = 0.1  # of the planned appends: beside other work an emulated machine is slow
-"""
+CAMPAIGN = campaign_text(
+    "killed",
+    "A short demo, to be killed",
+    broker=IMPATIENT,
+    workload={"partitions": 2, "producers": 2, "consumers": 1, "rate": 100, "duration_s": 6},
+    nemesis=random_faults("kill", "power-loss", "partition-one", interval_s=[0.3, 0.8], duration_s=[0.5, 1.0]),
+)
+ONE_MACHINE = campaign_text(
+    "killed",
+    "One virtual machine, to be killed with its orchestrator",
+    topology={"nodes": 1},
+    broker={"log.flush.interval.messages": 1},
+    workload={"partitions": 1, "replication_factor": 1, "producers": 1, "consumers": 1, "rate": 20, "duration_s": 15},
+    nemesis=random_faults("kill", "power-loss", interval_s=[1.0, 2.0], duration_s=[2.0, 3.0]),
+    # of the planned appends: beside other work an emulated machine is slow
+    checks={"min_share": 0.1},
+)
 
 
 @dataclass

@@ -14,28 +14,21 @@ import pytest
 
 from installation import extras
 from installation.files import PROJECT_ROOT
+from tests.campaign_text import campaign_text
 from tests.house.test_rooms import DATA as DIRECTORIES_OF_DATA
 from tests.house.test_rooms import rooms
 
 DATA = (*DIRECTORIES_OF_DATA, "analysis/templates", "nodeimage/guest", "nodeimage/initrd", "nodeimage/box")
 HOME = "brownout/home"
 NOT_IN_HOME = ("docs/finds/", "docs/generators/", "installation/build_hook.py", "installation/entry/")
-MINE = """
-name = "mine"
-[topology]
-world = "process"
-[workload]
-partitions = 1
-producers = 1
-consumers = 1
-rate = 50
-duration_s = 4
-[nemesis]
-kind = "none"
-[checks]
-min_ok = 1
-min_share = 0.05  # however slow the machine is
-"""
+MINE = campaign_text(
+    "mine",
+    topology={"world": "process"},
+    workload={"partitions": 1, "producers": 1, "consumers": 1, "rate": 50, "duration_s": 4},
+    nemesis={"kind": "none"},
+    # however slow the machine is
+    checks={"min_ok": 1, "min_share": 0.05},
+)
 
 
 @dataclass(frozen=True)

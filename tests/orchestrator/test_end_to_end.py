@@ -15,33 +15,19 @@ import pytest
 
 from history.reader import read_run
 from orchestrator.command.line import main
+from tests.campaign_text import campaign_text, random_faults
 
 ROOT = Path(__file__).resolve().parents[2]
 
-SMALL = """
-name = "small"
-[topology]
-world = "process"
-[broker]
-"min.insync.replicas" = 2
-"broker.session.timeout.ms" = 1500
-"broker.lease.ms" = 1000
-[workload]
-partitions = 2
-producers = 1
-consumers = 1
-rate = 60
-duration_s = 4
-[nemesis]
-kind = "random"
-faults = ["kill"]
-interval_s = [0.5, 0.5]
-duration_s = [0.5, 0.5]
-[checks]
-min_ok = 5
-min_share = 0.05  # however slow the machine is
-required_faults = ["kill"]
-"""
+SMALL = campaign_text(
+    "small",
+    topology={"world": "process"},
+    broker={"min.insync.replicas": 2, "broker.session.timeout.ms": 1500, "broker.lease.ms": 1000},
+    workload={"partitions": 2, "producers": 1, "consumers": 1, "rate": 60, "duration_s": 4},
+    nemesis=random_faults("kill", interval_s=[0.5, 0.5], duration_s=[0.5, 0.5]),
+    # however slow the machine is
+    checks={"min_ok": 5, "min_share": 0.05, "required_faults": ["kill"]},
+)
 
 
 @pytest.fixture

@@ -6,27 +6,18 @@ from pathlib import Path
 import pytest
 
 from orchestrator.command.line import main
+from tests.campaign_text import campaign_text
 from tests.systems.test_your_system import blocks
 
-CAMPAIGN = """
-name = "garbled"
-[system]
-path = "."
-[topology]
-nodes = 1
-world = "process"
-[workload]
-kind = "register"
-clients = 1
-keys = 1
-rate = 40
-duration_s = 0.5
-[client]
-client_command = ["./other-client"]
-[checks]
-min_ok = 1
-min_share = 0.05  # however slow the machine is
-"""
+CAMPAIGN = campaign_text(
+    "garbled",
+    system={"path": "."},
+    topology={"nodes": 1, "world": "process"},
+    workload={"kind": "register", "clients": 1, "keys": 1, "rate": 40, "duration_s": 0.5},
+    client={"client_command": ["./other-client"]},
+    # however slow the machine is
+    checks={"min_ok": 1, "min_share": 0.05},
+)
 
 
 @pytest.mark.rotating(3)

@@ -31,6 +31,7 @@ from orchestrator.command.mutants import (
 from orchestrator.errors import UsageError
 from orchestrator.search.run_maker import Maker
 from systems.brownout.broker import Brownout
+from tests.campaign_text import campaign_text, random_faults
 
 
 @pytest.mark.parametrize(
@@ -230,29 +231,14 @@ def test_parallel_processes_give_the_same_result(capsys: pytest.CaptureFixture[s
     assert "'0' is not a number of at least 1" in capsys.readouterr().err
 
 
-SHORT = """
-name = "short"
-[topology]
-nodes = 3
-world = "simulation"
-[broker]
-"log.flush.interval.messages" = 1
-"min.insync.replicas" = 2
-[workload]
-partitions = 1
-producers = 1
-consumers = 1
-rate = 20
-duration_s = 4
-[nemesis]
-kind = "random"
-faults = ["power-loss-all"]
-interval_s = [0.5, 1.0]
-duration_s = [0.2, 0.4]
-[checks]
-min_ok = 1
-min_share = 0
-"""
+SHORT = campaign_text(
+    "short",
+    topology={"nodes": 3, "world": "simulation"},
+    broker={"log.flush.interval.messages": 1, "min.insync.replicas": 2},
+    workload={"partitions": 1, "producers": 1, "consumers": 1, "rate": 20, "duration_s": 4},
+    nemesis=random_faults("power-loss-all", interval_s=[0.5, 1.0], duration_s=[0.2, 0.4]),
+    checks={"min_ok": 1, "min_share": 0},
+)
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])

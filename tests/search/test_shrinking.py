@@ -22,6 +22,7 @@ from orchestrator.search.run_maker import read_summary
 from orchestrator.search.shrinking import Budget, SpentError, ddmin, pairs, shrink
 from orchestrator.search.steps_of_run import InjectedFault, InjectedFaults, injected_faults_of, steps_of
 from orchestrator.store.directories import LABS, RunDirectory
+from tests.campaign_text import campaign_text, random_faults
 from tests.worlds.simulated import SimulatedRun, campaign, simulate
 
 NODES = ("n1", "n2", "n3")
@@ -231,26 +232,15 @@ def bounced(failed: SimulatedRun, tmp_path: Path) -> SimulatedRun:
     return SimulatedRun(tmp_path / failed.path.relative_to(failed.path.parents[1]))
 
 
-RANDOM = """
-name = "random"
-[topology]
-nodes = 3
-[workload]
-partitions = 1
-producers = 1
-consumers = 1
-rate = 20
-duration_s = 8
-[nemesis]
-kind = "random"
-faults = ["kill", "pause", "partition-one", "disk-flip", "power-loss-all"]
-interval_s = [0.2, 0.4]
-duration_s = [0.3, 0.9]
-[checks]
-min_ok = 1
-min_share = 0.01
-upper_bound = "strict"
-"""
+RANDOM = campaign_text(
+    "random",
+    topology={"nodes": 3},
+    workload={"partitions": 1, "producers": 1, "consumers": 1, "rate": 20, "duration_s": 8},
+    nemesis=random_faults(
+        "kill", "pause", "partition-one", "disk-flip", "power-loss-all", interval_s=[0.2, 0.4], duration_s=[0.3, 0.9]
+    ),
+    checks={"min_ok": 1, "min_share": 0.01, "upper_bound": "strict"},
+)
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ import pytest
 
 from orchestrator.command.line import main
 from orchestrator.errors import EXIT_PASS
+from tests.campaign_text import campaign_text
 
 HERE = Path(__file__).resolve().parent
 
@@ -25,21 +26,13 @@ defaults = { heartbeat-interval = 100, election-timeout = 1000 }
 kills_at_stop = true
 """
 
-SMALL = """
-name = "small"
-[topology]
-nodes = 1
-world = "process"
-[workload]
-kind = "register"
-clients = 3
-keys = 2
-rate = 100
-duration_s = 2
-[checks]
-min_ok = 1
-min_share = 0.05  # however slow the machine is
-"""
+SMALL = campaign_text(
+    "small",
+    topology={"nodes": 1, "world": "process"},
+    workload={"kind": "register", "clients": 3, "keys": 2, "rate": 100, "duration_s": 2},
+    # however slow the machine is
+    checks={"min_ok": 1, "min_share": 0.05},
+)
 
 CELLS = f"""
 [system]

@@ -10,35 +10,20 @@ import pytest
 
 from installation.files import PROJECT_ROOT
 from nodeimage import site_archive
+from tests.campaign_text import IMPATIENT, campaign_text, random_faults
 from tests.worlds import support
 
 pytestmark = pytest.mark.root
 DEADLINE_S = 900.0
 
-CAMPAIGN = """
-name = "small"
-[broker]
-"log.flush.interval.messages" = 1
-"min.insync.replicas" = 2
-"replica.lag.time.max.ms" = 2000
-"broker.session.timeout.ms" = 2500
-"broker.lease.ms" = 1800
-[workload]
-partitions = 2
-producers = 2
-consumers = 1
-rate = 100
-duration_s = 6
-[nemesis]
-kind = "random"
-faults = ["kill", "pause", "power-loss", "partition-one"]
-interval_s = [0.2, 0.4]
-duration_s = [0.5, 0.5]
-[checks]
-min_ok = 20
-min_share = 0.05  # however slow the machine is
-required_faults = ["kill", "pause", "power-loss", "partition-one"]
-"""
+CAMPAIGN = campaign_text(
+    "small",
+    broker=IMPATIENT,
+    workload={"partitions": 2, "producers": 2, "consumers": 1, "rate": 100, "duration_s": 6},
+    nemesis=random_faults("kill", "pause", "power-loss", "partition-one", interval_s=[0.2, 0.4], duration_s=[0.5, 0.5]),
+    # however slow the machine is
+    checks={"min_ok": 20, "min_share": 0.05, "required_faults": ["kill", "pause", "power-loss", "partition-one"]},
+)
 
 
 def play(scenario: str, *arguments: str) -> Any:

@@ -10,41 +10,32 @@ from broker.protocol.records import BatchHeader
 from broker.replica.compactor import Compaction, RawRecord
 from history.record.offset_record import COMMIT, DELIVER, GROUPS, read_offsets
 from simulator.client import GroupClient
+from tests.campaign_text import IMPATIENT, campaign_text, random_faults
 from tests.worlds.simulated import SimulatedRun, campaign, simulate
 
-SHORT = """
-name = "short-groups"
-[topology]
-nodes = 3
-world = "simulation"
-[broker]
-"log.flush.interval.messages" = 1
-"min.insync.replicas" = 2
-"replica.lag.time.max.ms" = 2000
-"broker.session.timeout.ms" = 2500
-"broker.lease.ms" = 1800
-"offsets.topic.num.partitions" = 2
-"offsets.topic.segment.bytes" = 4096
-"log.cleaner.backoff.ms" = 1000
-"group.initial.rebalance.delay.ms" = 500
-[workload]
-kind = "group"
-partitions = 6
-replication_factor = 3
-producers = 1
-members = 3
-rate = 40
-duration_s = 25
-operations = 500
-[nemesis]
-kind = "random"
-faults = ["kill"]
-interval_s = [1.0, 3.0]
-duration_s = [1.0, 2.0]
-[checks]
-min_ok = 300
-required_faults = ["kill"]
-"""
+SHORT = campaign_text(
+    "short-groups",
+    topology={"nodes": 3, "world": "simulation"},
+    broker={
+        **IMPATIENT,
+        "offsets.topic.num.partitions": 2,
+        "offsets.topic.segment.bytes": 4096,
+        "log.cleaner.backoff.ms": 1000,
+        "group.initial.rebalance.delay.ms": 500,
+    },
+    workload={
+        "kind": "group",
+        "partitions": 6,
+        "replication_factor": 3,
+        "producers": 1,
+        "members": 3,
+        "rate": 40,
+        "duration_s": 25,
+        "operations": 500,
+    },
+    nemesis=random_faults("kill", interval_s=[1.0, 3.0], duration_s=[1.0, 2.0]),
+    checks={"min_ok": 300, "required_faults": ["kill"]},
+)
 
 
 @pytest.fixture

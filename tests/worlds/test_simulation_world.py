@@ -7,6 +7,7 @@ import pytest
 from broker.server.dispatch import Dispatcher
 from orchestrator.command.line import main
 from simulator.loop import VirtualLoop
+from tests.campaign_text import IMPATIENT, campaign_text, random_faults
 from tests.worlds.simulated import campaign, simulate
 
 CELLS = [
@@ -21,32 +22,17 @@ CELLS = [
     ("vote-not-persisted", "mutated", "vote-not-on-disk"),
     ("vote-not-persisted", "fixed", None),
 ]
-SHORT = """
-name = "short"
-[topology]
-nodes = 3
-world = "simulation"
-[broker]
-"log.flush.interval.messages" = 1
-"min.insync.replicas" = 2
-"replica.lag.time.max.ms" = 2000
-"broker.session.timeout.ms" = 2500
-"broker.lease.ms" = 1800
-[workload]
-partitions = 2
-producers = 1
-consumers = 1
-rate = 60
-duration_s = 10
-[nemesis]
-kind = "random"
-faults = ["kill", "pause", "power-loss-all", "partition-one", "stop"]
-interval_s = [0.3, 1.0]
-duration_s = [0.5, 1.5]
-[checks]
-min_ok = 20
-min_share = 0.3  # there is a fault nearly all the time
-"""
+SHORT = campaign_text(
+    "short",
+    topology={"nodes": 3, "world": "simulation"},
+    broker=IMPATIENT,
+    workload={"partitions": 2, "producers": 1, "consumers": 1, "rate": 60, "duration_s": 10},
+    nemesis=random_faults(
+        "kill", "pause", "power-loss-all", "partition-one", "stop", interval_s=[0.3, 1.0], duration_s=[0.5, 1.5]
+    ),
+    # there is a fault nearly all the time
+    checks={"min_ok": 20, "min_share": 0.3},
+)
 
 
 TIMED = """

@@ -20,6 +20,7 @@ from orchestrator.worlds.lab import LabSpec
 from orchestrator.worlds.vagrant import driver, kvm, lab, requirements
 from orchestrator.worlds.vagrant.lab import VagrantUp
 from systems import Software
+from tests.campaign_text import campaign_text, random_faults
 from tests.nodeimage.support import pretend_built, small_project
 from tests.worlds import hypervisors
 from tests.worlds.footprint import Footprint, machine_wide
@@ -27,30 +28,15 @@ from tests.worlds.support import launch, play
 
 MODULE = "tests.worlds.vagrant_scenarios"
 PATIENCE_S = 220.0
-SMOKE = """
-name = "smoke"
-[topology]
-nodes = 1
-world = "vagrant"
-[broker]
-"log.flush.interval.messages" = 1
-[workload]
-partitions = 1
-replication_factor = 1
-producers = 1
-consumers = 1
-rate = 20
-duration_s = 15
-[nemesis]
-kind = "random"
-faults = ["power-loss", "clock-jump"]
-interval_s = [1.0, 2.0]
-duration_s = [2.0, 3.0]
-[checks]
-min_ok = 10
-min_share = 0.05  # however slow the machine is
-required_faults = ["power-loss", "clock-jump"]
-"""
+SMOKE = campaign_text(
+    "smoke",
+    topology={"nodes": 1, "world": "vagrant"},
+    broker={"log.flush.interval.messages": 1},
+    workload={"partitions": 1, "replication_factor": 1, "producers": 1, "consumers": 1, "rate": 20, "duration_s": 15},
+    nemesis=random_faults("power-loss", "clock-jump", interval_s=[1.0, 2.0], duration_s=[2.0, 3.0]),
+    # however slow the machine is
+    checks={"min_ok": 10, "min_share": 0.05, "required_faults": ["power-loss", "clock-jump"]},
+)
 
 
 @pytest.fixture
