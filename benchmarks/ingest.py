@@ -15,7 +15,7 @@ import resource
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from benchmarks.log_histories import history
+from benchmarks.log_histories import PRODUCERS, history
 from history.checksummed_lines import text_of
 from history.record.arrow_stream import BatchWriter
 from history.record.client_reader import StreamRecord, read_recordings
@@ -135,12 +135,12 @@ def record_register_lines(directory: Path, operations: int, partitions: int) -> 
 
 def record(directory: Path, operations: int, partitions: int) -> None:
     """Writes a generated history as the streams and announcements of its clients."""
-    rows = _with_blocks(history(operations, partitions=partitions))
+    rows = with_blocks(history(operations, partitions=partitions))
     for process in pc.unique(rows["process"]).to_pylist():
         _client(directory, process, rows.filter(pc.equal(rows["process"], process)))
 
 
-def _with_blocks(rows: pa.Table) -> pa.Table:
+def with_blocks(rows: pa.Table) -> pa.Table:
     """The history with values in blocks, each for one partition, as clients assign them."""
     is_append = rows["f"].to_numpy() == APPEND
     old, partition = rows["value"].to_numpy()[is_append], rows["partition"].to_numpy()[is_append].astype(np.int64)
@@ -177,19 +177,19 @@ def _client(directory: Path, process: int, rows: pa.Table) -> None:
         for row in zip(*columns.values(), strict=True):
             writer.add(row)
     writer.close()
-    (directory / f"{client}-1.reserved").write_bytes(text_of(_announcements(client, process, rows, counts)))
+    producer = process if process < PRODUCERS else None
+    first = {"client": client, "process": process, "session": 1, "producer": producer}
+    lines = [first, *blocks_of(rows), {"closed": dict(counts)}]
+    (directory / f"{client}-1.reserved").write_bytes(text_of(lines))
 
 
-def _announcements(client: str, process: int, rows: pa.Table, counts: Counter[str]) -> list[dict[str, Any]]:
+def blocks_of(rows: pa.Table) -> Iterator[dict[str, Any]]:
+    """The announcements of the blocks that have the values of these appends."""
     appends = rows.filter(pc.equal(rows["f"], APPEND))
-    values, partition = appends["value"].to_numpy(), appends["partition"].to_numpy()
-    blocks, at = np.unique(values // RESERVATION_BLOCK, return_index=True)
-    producer = int(values[0] - encode_value(1, 0, 0)) >> 32 if len(values) else None
-    lines: list[dict[str, Any]] = [{"client": client, "process": process, "session": 1, "producer": producer}]
-    for block, number in zip(blocks.tolist(), partition[at].tolist(), strict=True):
+    blocks, at = np.unique(appends["value"].to_numpy() // RESERVATION_BLOCK, return_index=True)
+    for block, number in zip(blocks.tolist(), appends["partition"].to_numpy()[at].tolist(), strict=True):
         place = {"topic": "log", "partition": number}
-        lines.append({**place, "first": block * RESERVATION_BLOCK, "count": RESERVATION_BLOCK, "t": 1})
-    return [*lines, {"closed": dict(counts)}]
+        yield {**place, "first": block * RESERVATION_BLOCK, "count": RESERVATION_BLOCK, "t": 1}
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ from history.record.shapes import LOG
 from history.record.values import SESSION_SHIFT
 
 PIECE: Final = 1 << 20
-PAUSE_NS: Final = 10**10
+PAUSE_NS: Final = 10**7
 """Between pieces, so that no operation of one overlaps with one of the next."""
 
 I64 = npt.NDArray[np.int64]
@@ -88,7 +88,7 @@ def measure(run: Path, operations: int, spread: TaskMap) -> None:
     linearize_s = use.cpu_s()
     verify(run / "certificate", run, spread=spread)
     verify_s = use.cpu_s()
-    own, (worker, java) = _peak_kb(os.getpid()), use.largest()
+    own, (worker, java) = peak_kb(os.getpid()), use.largest()
     print(
         f"{operations:>11,} operations: check {check_s:.1f}, linearize {linearize_s:.1f}, verify {verify_s:.1f} CPU s; "
         f"{len(plan.tasks)} tasks; driver {own / 1e6:.2f} GB, largest worker {worker / 1e6:.2f} GB"
@@ -112,11 +112,11 @@ class Use:
         living = [pid for pid in tree_of(os.getpid()) if pid != os.getpid()]
         java = [pid for pid in living if _status(pid).get("Name") == "java"]
         ended = 0 if java else resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss  # it has no names
-        workers = [_peak_kb(pid) for pid in living if pid not in java]
-        return max([ended, *workers]), max([0, *map(_peak_kb, java)])
+        workers = [peak_kb(pid) for pid in living if pid not in java]
+        return max([ended, *workers]), max([0, *map(peak_kb, java)])
 
 
-def _peak_kb(pid: int) -> int:
+def peak_kb(pid: int) -> int:
     return int(_status(pid).get("VmHWM", "0").split()[0])
 
 
@@ -146,36 +146,40 @@ def _pieces(operations: int, partitions: int, acks: str) -> Iterator[pa.Table]:
     for number, start in enumerate(range(0, operations, PIECE)):
         rows = history(min(PIECE, operations - start), partitions=partitions, seed=number)
         if acks == "1":
-            rows = _with(rows, "acks", np.ones(rows.num_rows, np.int8))
-        yield _continued(rows, length, number)
-        part = rows["partition"].to_numpy()
-        grown = np.zeros(partitions, np.int64)
-        is_append = rows["f"].to_numpy() == APPEND
-        np.maximum.at(grown, part[is_append], rows["offset"].to_numpy()[is_append] + 1)
-        np.maximum.at(grown, part, rows["lo"].to_numpy())
-        length += grown
+            rows = replaced(rows, "acks", np.ones(rows.num_rows, np.int8))
+        yield continued(rows, length, number)
+        length += lengths(rows, partitions)
 
 
-def _continued(rows: pa.Table, length: I64, number: int) -> pa.Table:
+def lengths(rows: pa.Table, partitions: int) -> I64:
+    """The records of each partition that these operations show."""
+    part, is_append = rows["partition"].to_numpy(), rows["f"].to_numpy() == APPEND
+    shown = np.zeros(partitions, np.int64)
+    np.maximum.at(shown, part[is_append], rows["offset"].to_numpy()[is_append] + 1)
+    np.maximum.at(shown, part, rows["lo"].to_numpy())
+    return shown
+
+
+def continued(rows: pa.Table, length: I64, number: int) -> pa.Table:
     """The history of a piece after others that left the partitions with these lengths."""
     later, base = number * (PIECE * 100 + PAUSE_NS), length[rows["partition"].to_numpy()]
     for name in ("offset", "lo", "hi"):
         column = rows[name].to_numpy()
-        rows = _with(rows, name, np.where(column >= 0, column + base, column))
+        rows = replaced(rows, name, np.where(column >= 0, column + base, column))
     inv, ret, value = (rows[name].to_numpy() for name in ("inv", "ret", "value"))
     session = number << SESSION_SHIFT
-    rows = _with(rows, "inv", inv + later)
-    rows = _with(rows, "ret", np.where(ret < INF, ret + later, ret))
-    rows = _with(rows, "value", np.where(value >= 0, value + session, value))
+    rows = replaced(rows, "inv", inv + later)
+    rows = replaced(rows, "ret", np.where(ret < INF, ret + later, ret))
+    rows = replaced(rows, "value", np.where(value >= 0, value + session, value))
     for name, more in (("offsets", None), ("values", session)):
         lists = rows[name].combine_chunks()
         items = lists.values.to_numpy()
         items = items + (np.repeat(base, np.diff(lists.offsets.to_numpy())) if more is None else more)
-        rows = _with(rows, name, pa.ListArray.from_arrays(lists.offsets, pa.array(items), type=lists.type))
+        rows = replaced(rows, name, pa.ListArray.from_arrays(lists.offsets, pa.array(items), type=lists.type))
     return rows
 
 
-def _with(rows: pa.Table, name: str, column: Any) -> pa.Table:
+def replaced(rows: pa.Table, name: str, column: Any) -> pa.Table:
     return rows.set_column(OPERATIONS.get_field_index(name), OPERATIONS.field(name), pa.array(column))
 
 

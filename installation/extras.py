@@ -16,8 +16,10 @@ from installation.files import is_installed
 
 SPARK: Final = "spark"
 VMS: Final = "vms"
+OF_JAVA: Final = "py4j"
+"""The module of Spark that a client of a Connect server (`pyspark-client`) does without."""
 MODULES: Final[Mapping[str, tuple[str, ...]]] = {
-    SPARK: ("pyspark", "pandas"),
+    SPARK: ("pyspark", "pandas", OF_JAVA),
     VMS: ("ansible", "ansible_runner", "ansible_mitogen", "pip"),
     "s3": ("obstore",),
     "test": ("pytest", "xdist", "hypothesis", "hatchling"),

@@ -29,6 +29,8 @@ def cause_of(error: Exception, master: str = "local") -> str:
     """The cause of a failed task, from Spark's message of many lines, and the remedy where a worker of a cluster lacks
     the project."""
     text = str(error).strip() or type(error).__name__
+    if not is_remote(master) and _JAVA_ENDED.search(text):
+        return "Spark's Java virtual machine has ended; this machine may lack memory"
     match = next((match for cause in _CAUSES if (match := cause.search(text))), None)
     cause = brief(match[0] if match else text.split("\n")[0], 200)
     if is_local(master) or not _LACKS_PROJECT.search(cause):
@@ -52,7 +54,14 @@ _CAUSES: Final = (
     re.compile(r"\[PYTHON_VERSION_MISMATCH\] [^\n,]+"),
     re.compile("Python worker exited unexpectedly"),
     re.compile(r"Cannot run program [^\n]+"),
-    re.compile(r"(?<=\n)[\w.]+: [^\n]+(?=(?:\n SQLSTATE[^\n]*)?\n+\tat )"),  # the last line of Python's traceback
-    re.compile(r"(?<=\n)[\w.]+: [^\n]+(?=(?:\n SQLSTATE[^\n]*)?\s*\Z)"),  # the same without Java's frames
+    re.compile(r"(?<=\n)[\w.]+(?:: [^\n]+)?(?=(?:\n SQLSTATE[^\n]*)?\n+\tat )"),  # the last line of Python's traceback
+    re.compile(r"(?<=\n)[\w.]+(?:: [^\n]+)?(?=(?:\n SQLSTATE[^\n]*)?\s*\Z)"),  # the same without Java's frames
     re.compile(r"(?<=Exception: )[^\n]+"),
 )
+
+_JAVA_ENDED: Final = re.compile(
+    r"\A\[Errno \d+\] Connection refused\Z|does not exist in the JVM\Z|Answer from Java side is empty|"
+    r"\A[^\n]*\n: [\w.]+: Exception thrown in awaitResult: *\n(?!.*Caused by)",
+    re.DOTALL,
+)
+"""PySpark's errors of a driver's virtual machine that is gone, or that ends."""

@@ -64,7 +64,8 @@ class _Plotted:
         inv, ret, f, kind = (part[name].to_numpy().astype(np.int64, copy=False) for name in ("inv", "ret", "f", "type"))
         self.last = max(self.last, int(inv.max(initial=self.last)), int(ret[ret < INF].max(initial=self.last)))
         chosen = slice(-self.count % self.stride, None, self.stride)
-        self.kept.append(tuple(column[chosen] for column in (inv, ret, f, kind, _mismatched(part))))
+        # A slice would keep the whole column in memory.
+        self.kept.append(tuple(column[chosen].copy() for column in (inv, ret, f, kind, _mismatched(part))))
         self.count += part.num_rows
         second = np.maximum(np.where(ret < INF, ret, inv) - self.origin, 0) // int(NS)
         return pa.table({"f": f, "type": kind, "second": second, "operations": np.ones_like(second)})

@@ -80,16 +80,20 @@ class BatchWriter:
         self._last_flush = self._clock()
         if not self._rows:
             return
+        columns = zip(*self._rows, strict=True)
+        arrays = [_column(field, values) for field, values in zip(self._schema, columns, strict=True)]
+        self.write(pa.record_batch(arrays, schema=self._schema))
+        self._rows.clear()
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Hands a batch of rows to the operating system."""
         if self._stream.closed:
             self._segment += 1
             self._start_segment()
-        columns = zip(*self._rows, strict=True)
-        arrays = [_column(field, values) for field, values in zip(self._schema, columns, strict=True)]
-        self._batches.write_batch(pa.record_batch(arrays, schema=self._schema))
+        self._batches.write_batch(batch)
         self._batches.write_batch(self._nothing, custom_metadata={_CRC: str(self._stream.crc)})
         self._stream.flush()
-        self._written += len(self._rows)
-        self._rows.clear()
+        self._written += batch.num_rows
         if self._written >= self._segment_rows:
             self._end_segment()
 

@@ -128,7 +128,7 @@ class _Piece:
             reading.defects.append(f"it cannot be read ({error.strerror})")
             return reading
         rows_before = 0
-        for number, rows in enumerate(in_pieces(reader.batches(), shape.piece_rows)):
+        for number, rows in enumerate(in_pieces(reader.batches(), shape)):
             self._take(shape.current(rows), number, rows_before)
             rows_before += rows.num_rows
         reading.is_torn = reader.is_torn
@@ -169,16 +169,18 @@ class _Piece:
             reading.groups += write_operations(shape, rows, task.tables, name)
 
 
-def in_pieces(batches: Iterable[pa.RecordBatch], piece_rows: int) -> Iterator[pa.Table]:
-    """Tables of the batches in order, each with at least `piece_rows` rows but the last one, in one chunk."""
+def in_pieces(batches: Iterable[pa.RecordBatch], shape: Shape) -> Iterator[pa.Table]:
+    """Tables of the batches in order, each with at least as many rows or bytes as the shape states but the last one, in
+    one chunk."""
     waiting: list[pa.RecordBatch] = []
-    rows = 0
+    rows = size = 0
     for batch in batches:
         waiting.append(batch)
         rows += batch.num_rows
-        if rows >= piece_rows:
+        size += batch.nbytes
+        if rows >= shape.piece_rows or size >= shape.piece_bytes:
             yield _table(waiting)
-            rows = 0
+            rows = size = 0
     if waiting:
         yield _table(waiting)
 

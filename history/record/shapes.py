@@ -77,6 +77,8 @@ class Shape:
     """The most rows of a row group."""
     piece_rows: int = 1 << 20
     """The operations that the reader of a stream has in memory at once."""
+    piece_bytes: int = 1 << 27
+    """The size of these operations: reads may have many records. A million appends are 0.8 of it."""
     earlier: pa.Schema | None = None
     """The columns of an earlier version, which lacked the last ones."""
     is_optional: bool = False

@@ -52,12 +52,13 @@ def choose_engine(choice: str | None, *, simulated: bool = False, master: str | 
 
     if choice == IN_PROCESS or (choice is None and simulated):
         return IN_PROCESS, "it was asked for" if choice else "simulated runs are small"
-    if not extras.is_there(extras.SPARK):
+    remote = is_remote(master or LOCAL)
+    if set(extras.missing(extras.SPARK)) - ({extras.OF_JAVA} if remote else set()):
         if choice is None:
             return IN_PROCESS, f"Spark is not installed: {extras.how_to_install(extras.SPARK)}"
         missing = extras.what_is_missing(extras.SPARK, "the engine spark")
         raise UsageError(f"{missing}; or analyze without it: --engine in-process")
-    if find_java() is None and not is_remote(master or LOCAL):
+    if not remote and find_java() is None:
         raise UsageError(f"{NO_JAVA}; or analyze without Spark: --engine in-process")
     return "spark", "it was asked for" if choice else "Spark is installed"
 

@@ -60,6 +60,8 @@ class StoredRun:
     world: str = "paper"
     cell: str = "main"
     campaign: str | None = None  # the text of campaign.toml
+    partitions: int = 1
+    changes: int = RECORDS  # that are planned
     min_ok: int = RECORDS
     required: tuple[str, ...] = ("kill",)
     use: tuple[str, ...] = ()  # checkers of the campaign's own
@@ -130,12 +132,12 @@ class StoredRun:
                 "kind": self.kind,
                 "judge": self.judge,
                 "topic": "log",
-                "partitions": 1,
+                "partitions": self.partitions,
                 "placement": "spread",
-                "assignment": [[1, 2, 3]],
+                "assignment": [[1, 2, 3]] * self.partitions,
                 "record_bytes": 20,
             },
-            "plan": {"clients": [*self._clients], "changes": RECORDS, "queries": 0},
+            "plan": {"clients": [*self._clients], "changes": self.changes, "queries": 0},
             "nemesis": {"kind": "random", "faults": ["kill"]},
             "settings": {"broker": self.settings},
             "versions": {"python": "3"},
@@ -143,7 +145,7 @@ class StoredRun:
         (self.path / "run.toml").write_text(toml_text.dump(content if self.described is None else self.described))
 
     @property
-    def _clients(self) -> tuple[str, str]:
+    def _clients(self) -> tuple[str, ...]:
         """The clients that append and the clients that read."""
         return ("producer-0", "reader-0") if self.described is None else ("producer-1", "reader-1")
 
@@ -154,7 +156,7 @@ class StoredRun:
             self.clock.now += 100 * MS
             journal.phase(phase)
             if phase == "setup":
-                journal.assignment([[1, 2, 3]])
+                journal.assignment([[1, 2, 3]] * self.partitions)
                 for node in NODES:
                     journal.node(node, "started")
             if phase == "main":

@@ -89,6 +89,16 @@ def test_both_engines_report_damage_in_the_same_words(spark: SparkHandle, tmp_pa
 
 
 @pytest.mark.spark
+def test_both_engines_name_a_file_that_disappears(spark: SparkHandle, tmp_path: Path) -> None:
+    plan = LogPlan.of(stored(tmp_path, table([ok(1, 10, 20, 0)], [ok(1, 10, 20, 0)])))
+    gone = next((tmp_path / "tables").rglob("partition=1/*.parquet"))
+    gone.unlink()
+    for tasks in (in_sequence, spark.tasks()):
+        with pytest.raises((DamagedError, RuntimeError), match=f"{gone.name} .*No such file"):
+            check_log(plan, tasks, upper_bound="strict")
+
+
+@pytest.mark.spark
 def test_both_engines_check_an_empty_run(spark: SparkHandle, tmp_path: Path) -> None:
     report = check_log(LogPlan.of(tmp_path), spark.tasks(), upper_bound="strict")
     assert report == check_log(LogPlan.of(tmp_path), upper_bound="strict")

@@ -226,6 +226,23 @@ def test_a_thinned_run_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rate(view).startswith(b"\x89PNG")
 
 
+def test_plots_keep_no_part_of_a_history_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    allocated = []
+
+    class WatchedHistory(History):
+        def parts(self, *columns: str) -> Iterator[pa.Table]:
+            for part in super().parts(*columns):
+                allocated.append(pa.total_allocated_bytes())
+                yield part
+
+    rows = pa.concat_tables([OPERATIONS.empty_table(), *[random_operations(random.Random(4))] * 200])
+    rows = rows.unify_dictionaries().combine_chunks()
+    monkeypatch.setattr(data, "MOST_OPERATIONS", 10)
+    view_of(WatchedHistory(recorded=(Operations(LOG, stored(tmp_path, rows, 40)),), journal=[]), {})
+    assert len(allocated) > 100
+    assert max(allocated) - allocated[0] < 8 * rows.num_rows
+
+
 @pytest.mark.parametrize("most_kept", [1 << 22, 3], ids=["times in memory", "a pass for each figure"])
 def test_the_statistics_agree_with_the_rows(
     histories: Histories, monkeypatch: pytest.MonkeyPatch, most_kept: int

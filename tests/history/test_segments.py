@@ -28,7 +28,9 @@ ROWS = 25
 PER_SEGMENT = 10
 
 
-def record(directory: Path, *, closes: bool = True, per_segment: int = PER_SEGMENT) -> Path:
+def record(
+    directory: Path, *, closes: bool = True, per_segment: int = PER_SEGMENT, flush_every_ns: int = 1 << 40
+) -> Path:
     """The record of a client with 25 operations, half of them appends; the file of its segment 0."""
     clock = iter(range(1, 1 << 30))
     writer = OperationWriter(
@@ -39,7 +41,7 @@ def record(directory: Path, *, closes: bool = True, per_segment: int = PER_SEGME
         process=3,
         producer=5,
         clock=lambda: next(clock),
-        flush_every_ns=1 << 40,
+        flush_every_ns=flush_every_ns,
         segment_rows=per_segment,
     )
     for n in range(ROWS):
@@ -173,10 +175,13 @@ def test_tables_that_lost_rows_are_a_defect(tmp_path: Path, monkeypatch: pytest.
     assert [defect for defect in part.defects if "but its tables have 22" in defect]
 
 
-def test_a_stream_that_never_rotated_is_read_in_pieces(tmp_path: Path) -> None:
-    first = record(tmp_path, per_segment=1_000)
+@pytest.mark.parametrize("shape", [replace(LOG, piece_rows=1), replace(LOG, piece_bytes=1)], ids=["rows", "bytes"])
+def test_a_stream_that_never_rotated_is_read_in_pieces(tmp_path: Path, shape: Shape) -> None:
+    first = record(tmp_path, per_segment=1_000, flush_every_ns=1)
     whole = read(first)
-    (part,) = read_recordings(replace(LOG, piece_rows=1), [StreamRecord(first)], tables=tmp_path / "tables")
+    tables = tmp_path / "tables"
+    (part,) = read_recordings(shape, [StreamRecord(first)], tables=tables)
+    assert len(list(tables.rglob("*.parquet"))) > 3
     assert part.completed.to_pylist() == whole.completed.to_pylist()
     assert part.believed == whole.believed
 

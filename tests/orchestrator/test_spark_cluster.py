@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tarfile
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ from analysis.engines.task_map import SparkTasks
 from orchestrator.running.engine import judge_each, judge_here
 from tests.analysis.log_checks import check_log
 from tests.analysis.log_histories import random_history, stored, table
+from tests.mutations.base_runs import ARCHIVE
 from tests.orchestrator.stored_campaign import StoredCampaign, ask
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -176,6 +178,21 @@ def test_a_run_gets_the_same_verdict_as_in_process(cluster: Cluster, tmp_path: P
     (run / "verdict.json").unlink()
     assert ask("analyze", run.parent, "--master", cluster.master).code == 0
     assert judged(run) == in_process
+
+
+def base_runs_judged(directory: Path) -> dict[Path, dict[str, Any]]:
+    """The runs that the tests of mutations start from, by path, with their verdicts in process."""
+    with tarfile.open(ARCHIVE) as archive:
+        archive.extractall(directory, filter="data")
+    runs = sorted(path.parent for path in directory.glob("store/*/*/run.toml") if not path.parent.is_symlink())
+    assert ask("analyze", directory / "store", "--engine", "in-process").code == 0
+    return {run: judged(run) for run in runs}
+
+
+def test_base_runs_get_the_same_verdicts_as_in_process(cluster: Cluster, tmp_path: Path) -> None:
+    in_process = base_runs_judged(tmp_path)
+    assert ask("analyze", tmp_path / "store", "--master", cluster.master).code == 0
+    assert {run: judged(run) for run in in_process} == in_process
 
 
 def test_a_remote_of_the_environment_does_not_replace_the_master(

@@ -38,8 +38,9 @@ from tests.analysis import register_histories
 from tests.analysis.log_checks import check_log
 from tests.analysis.log_histories import random_history, stored, table
 from tests.analysis_pipeline import register_tables
+from tests.installation.test_wheel import WITHOUT_EXTRAS
 from tests.orchestrator.stored_campaign import StoredCampaign, ask
-from tests.orchestrator.test_spark_cluster import START_SERVER, _free_port, judged
+from tests.orchestrator.test_spark_cluster import START_SERVER, _free_port, base_runs_judged, judged
 from tests.search.imagined import SHORT
 
 START_S = 300.0
@@ -202,18 +203,37 @@ def test_events_of_spark_name_the_work_of_a_job(server: Server, tmp_path: Path, 
         assert any(f"{path.parent.name}/{path.name}" in tags for said, tags in jobs if "judge here" in said)
 
 
-def test_a_client_needs_no_java(server: Server, tmp_path: Path) -> None:
-    (run,) = StoredCampaign(tmp_path / "store", "").made()
-    in_process = judged(run)
-    environment = os.environ | {"PATH": str(Path(sys.executable).parent), "PYTHONPATH": str(PROJECT_ROOT)}
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the package `pyspark-client`, which hides the whole Spark of this environment."""
+    place = tmp_path_factory.mktemp("client")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--retries", "1", "--target", str(place)]
+    done = subprocess.run([*pip, "pyspark-client>=4,<5"], capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"pyspark-client cannot be installed: {done.stderr.strip().splitlines()[-1]}")
+    (place / "sitecustomize.py").write_text(f"NOT_THERE = {{'py4j'}}\n{WITHOUT_EXTRAS}")
+    return place
+
+
+@pytest.mark.parametrize("package", ["pyspark", "pyspark-client"])
+def test_a_client_needs_no_java(server: Server, tmp_path: Path, package: str, request: pytest.FixtureRequest) -> None:
+    """One run by the client, and all by the workers."""
+    in_process = base_runs_judged(tmp_path)
+    paths = [PROJECT_ROOT, *([request.getfixturevalue("client")] if package == "pyspark-client" else [])]
+    environment = os.environ | {
+        "PATH": str(Path(sys.executable).parent),
+        "PYTHONPATH": os.pathsep.join(map(str, reversed(paths))),
+    }
     environment.pop("JAVA_HOME", None)
-    command = [sys.executable, "-m", "orchestrator", "analyze", str(run), "--engine", "spark"]
-    here = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (here.returncode, "no Java runtime found" in here.stderr) == (64, True)
-    there = [*command, "--master", server.url]
-    subprocess.run(there, env=environment, cwd=tmp_path, capture_output=True, check=True)
-    assert json.loads((run / "verdict.json").read_text())["engine"] == "spark"
-    assert judged(run) == in_process
+    command = [sys.executable, "-m", "orchestrator", "analyze"]
+    local = [*command, str(tmp_path / "store"), "--engine", "spark"]
+    here = subprocess.run(local, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    lacks = "no Java runtime found" if package == "pyspark" else r"needs the extra [spark]"
+    assert (here.returncode, lacks in here.stderr) == (64, True)
+    for named in (next(run for run in in_process if run.parent.name == "log"), tmp_path / "store"):
+        there = [*command, str(named), "--master", server.url]
+        subprocess.run(there, env=environment, cwd=tmp_path, capture_output=True, check=True)
+    assert {run: judged(run) for run in in_process} == in_process
 
 
 def test_an_error_of_a_task_is_named(remote: SparkHandle) -> None:
