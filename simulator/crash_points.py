@@ -1,4 +1,4 @@
-"""Crash points: a process ends at one of its operations on a disk or on the object store.
+"""Crash points: a process ends at one of its operations on a disk or on the object store, or the operation fails.
 
 Theory of operation. Every operation that changes a disk or the store is marked with `operation`: the cluster's
 `CrashPoints` learn of it before it and after it. A machine may have one crash point: it counts the operations of the
@@ -6,11 +6,16 @@ machine's processes on some files, and at one of them the process ends, before t
 nothing any more, not even to clean up: each of its later operations is cancelled. The kill or the power loss of the
 machine follows at the same moment of virtual time. The seed determines everything else, so a run is the same until
 its crash as the run without it.
+
+Instead of a crash the operation may fail, once, with EIO and without effect. Then reads count, too, and operations of
+the object store do not, which has failures of its own.
 """
 
 import asyncio
 import contextvars
+import errno
 import inspect
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import wraps
@@ -24,6 +29,7 @@ Run = TypeVar("Run", bound=Callable[..., Any])
 Window = Callable[[str, str], bool]
 """Whether an operation with this name, on this path or object, counts."""
 
+_READS: Final = ("read",)
 _STORE: Final = ("put", "delete")
 _REMOTE: Final = ("__remote_log_metadata", "remote-log-", "_remote-log-")
 
@@ -52,8 +58,9 @@ WINDOWS: Final[Mapping[str, Window]] = {
 """By name: the operations among which a crash point counts."""
 
 
-CRASHES: Final = ("kill-before", "kill-after", "power-loss-before", "power-loss-after")
-"""How a process ends at an operation."""
+ERROR: Final = "error"
+CRASHES: Final = ("kill-before", "kill-after", "power-loss-before", "power-loss-after", ERROR)
+"""How a process ends at an operation; `ERROR`: the operation fails."""
 
 
 @dataclass(eq=False)
@@ -69,7 +76,7 @@ class CrashPoint:
     operations: list[str] = field(default_factory=list)
     """Those that have come so far, in order."""
     struck: str = ""
-    """The machine that has crashed at the last one; empty: none has."""
+    """The machine that has crashed, or got the error, at the last one; empty: none has."""
 
     @property
     def loses_power(self) -> bool:
@@ -95,18 +102,21 @@ class CrashPoints:
 
     def entered(self, name: str, subject: str) -> CrashPoint | None:
         """A process is about to do an operation. Returns the crash point that strikes after it, if any. Raises
-        `CancelledError` if the process ends before it, or has ended."""
+        `CancelledError` if the process ends before it, or has ended, and `OSError` if the operation fails."""
         host = CURRENT_HOST.get()
         if host is None:
             return None
         if not host.alive:
             raise asyncio.CancelledError  # its code unwinds without effect
         point = self._armed.get(host.name)
-        if point is None or not point.counts(name, subject):
+        if point is None or not point.counts(name, subject) or name in (_STORE if point.crash == ERROR else _READS):
             return None
         point.operations.append(f"{host.name} {name} {subject}")
         if len(point.operations) != point.number:
             return None
+        if point.crash == ERROR:
+            self._strikes(point, host)
+            raise OSError(errno.EIO, os.strerror(errno.EIO), subject)
         if point.crash.endswith("before"):
             self.strike(point)
         return point
@@ -116,12 +126,15 @@ class CrashPoints:
         host = CURRENT_HOST.get()
         assert host is not None
         if host.alive:
-            self._armed = {name: armed for name, armed in self._armed.items() if armed is not point}
-            point.struck = host.name
+            self._strikes(point, host)
             self._loop.tell_lost(host)
             host.kill()
             self._loop.call_soon(self._end, host, point, context=self._context)
         raise asyncio.CancelledError
+
+    def _strikes(self, point: CrashPoint, host: HostContext) -> None:
+        self._armed = {name: armed for name, armed in self._armed.items() if armed is not point}
+        point.struck = host.name
 
 
 def operation(run: Run) -> Run:

@@ -301,6 +301,7 @@ class SimulatedFile:
         self._disk.faults.take(sum(memoryview(buffer).nbytes for buffer in buffers), self._path)
         return self._inode.append(buffers)
 
+    @operation
     def read(self, offset: int, length: int) -> bytes:
         return bytes(memoryview(self._inode.data)[offset : offset + length])
 

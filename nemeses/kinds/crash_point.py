@@ -1,4 +1,4 @@
-"""Crash point: a service ends between two operations on its disk or on the object store."""
+"""Crash point: a service ends between two operations on its disk or on the object store, or one of them fails."""
 
 from dataclasses import replace
 from typing import Any, Final
@@ -19,7 +19,8 @@ FILES: Final = (
     "any", "segments", "truncations", "removals", "recovery-points", "high-watermarks", "log-starts",
     "epochs", "producers", "quorum-state", "snapshots", "metadata", "compaction", "remote",
 )  # fmt: skip
-CRASHES: Final = ("kill-before", "kill-after", "power-loss-before", "power-loss-after")
+_ERROR: Final = "error"
+CRASHES: Final = ("kill-before", "kill-after", "power-loss-before", "power-loss-after", _ERROR)
 _NUMBER: Final = Parameter(
     "number", "operations", "the crash comes at this one of them", 1, 10_000, default=1, drawn=(1, 10)
 )
@@ -33,19 +34,21 @@ class CrashAtOperation(NodeKind[Power]):
     group, mark = FaultGroup.POWER, FaultMark.CROSS
     action = (
         "a simulated service ends at the chosen write, truncation, sync, rename or removal of some files, or upload or "
-        "deletion of an object: killed or by a power loss of its machine, before the operation or after it. If that "
-        "operation does not come, the crash comes at the end of the fault"
+        "deletion of an object: killed or by a power loss of its machine, before the operation or after it; or the "
+        "operation, or a read, fails once with EIO. If that operation does not come, or the service goes on after an "
+        "error, it is killed at the end of the fault"
     )
     proven_by = (
         "`operation`: where the crash came, or `none`: at the end of the fault, with the number of `operations` until "
-        "then; the service exited with 137; after a power loss as for `power-loss`; afterwards a new process answers"
+        "then; the service exited with 137, after an error with 70, or with 64 at its start; after a power loss as for "
+        "`power-loss`; afterwards a new process answers"
     )
     destroys = frozenset({Damage.PROGRESS, Damage.MEMORY, Damage.UNSYNCED})
     service = "ended"
     seen = (EvidenceRule("armed", values=("yes",)),)
     healed = (
         EvidenceRule("operation", unlike=("",)),
-        EvidenceRule("exit", values=(137,)),
+        EvidenceRule("exit", values=(137, 70, 64)),
         EvidenceRule("service.port", values=("open",), unless="service.withheld_by"),
     )
     hides = frozenset({"machine", "process"})
@@ -96,6 +99,8 @@ class CrashAtOperation(NodeKind[Power]):
 
     def sentence(self, fault: Fault) -> str:
         files, number, crash = _point(fault)
+        if crash == _ERROR:
+            return f"operation {number} of {files} fails on {listed(fault.targets)}"
         way, _, moment = crash.rpartition("-")
         verb = "is killed" if way == "kill" else "loses power"
         start = " after a restart" if fault.parameters.get("restarts") is not None else ""
@@ -106,7 +111,7 @@ class CrashAtOperation(NodeKind[Power]):
             return "it has not crashed yet"
         if heal["operation"] == "none":
             return f"it crashed at the end of the fault: only {heal.get('operations')} of the operations had come"
-        return f"it crashed at {heal['operation']}"
+        return f"the operation was {heal['operation']}"
 
 
 def _point(fault: Fault) -> tuple[str, int, str]:

@@ -61,7 +61,16 @@ def struck(fault: Fault, directory: Path, writes: int) -> tuple[dict[str, Any], 
         return healed["evidence"]["healed"]["detail"]["n1"], list(fault_doubts(lines, finished=True)), cluster.digest()
 
 
-@pytest.mark.parametrize("crash", CRASHES)
+@pytest.mark.parametrize("recovery", [{}, {"restarts": True}])
+def test_an_operation_that_fails_ends_the_service(tmp_path: Path, recovery: dict[str, bool]) -> None:
+    fault = point(crash="error")
+    facts, doubts, _ = struck(replace(fault, parameters={**fault.parameters, **recovery}), tmp_path, 3)
+    assert doubts == []
+    assert facts["operation"] == "n1 read log-0/00000000000000000000.log"
+    assert facts["exit"] in (64, 70)
+
+
+@pytest.mark.parametrize("crash", CRASHES[:-1])
 def test_a_service_ends_at_the_operation(tmp_path: Path, crash: str) -> None:
     facts, doubts, _ = struck(point(number=2, crash=crash), tmp_path, 3)
     assert doubts == []
