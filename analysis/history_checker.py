@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -124,11 +124,17 @@ class HistoryChecker(ABC):
 
 def contradictions_of(checker: HistoryChecker, history: RunHistory) -> Iterator[BrokenPromise]:
     """What the checker finds. Raises TypeError for a wrong result, and whatever the checker raises."""
-    for broken in checker.check(history) or ():
+    contradictions = checker.check(history) or ()
+    for broken in contradictions:
+        problem = ""
         if not isinstance(broken, BrokenPromise):
-            raise TypeError(f"check yielded {broken!r}; yield self.anomaly(name, sentence, *operations)")
-        if broken.name not in checker.anomalies:
-            raise TypeError(f"check yielded {broken.name!r}, which `anomalies` does not declare")
+            problem = f"check yielded {broken!r}; yield self.anomaly(name, sentence, *operations)"
+        elif broken.name not in checker.anomalies:
+            problem = f"check yielded {broken.name!r}, which `anomalies` does not declare"
+        if problem and isinstance(contradictions, Generator):
+            contradictions.throw(TypeError(problem))  # its traceback has the line of the yield
+        if problem:
+            raise TypeError(problem)
         yield broken
 
 

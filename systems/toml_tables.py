@@ -357,8 +357,8 @@ class Table:
                     self.refuse(f"{key}: {_show(value)} is not a text", key)
                 if choices and value not in choices:
                     self.refuse(f"{key}: {value!r} is not known; {suggestion(value, choices)}", key)
-            if unique and len(set(values)) != len(values):
-                self.refuse(f"{key}: a name is given twice", key)
+            if unique and (repeated := [value for value in values if values.count(value) > 1]):
+                self.refuse(f"{key}: {repeated[0]!r} is given twice", key)
             return tuple(values)
 
         return tuple(self._attempt(key, default, read))

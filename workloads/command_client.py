@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from history.record.register_names import key_name
 from history.record.values import encode_value
+from installation.python_modules import module_command, module_environment
 from workloads.control import (
     Close,
     Command,
@@ -51,8 +52,6 @@ STARTS: Final = 500
 PLACES: Final = 400  # places that can be probed once each: the other starts are for failed probes
 _ERROR_CHARACTERS: Final = 200
 CHANGES: Final = frozenset({"append", "write", "cas"})
-
-_ROOT: Final = Path(__file__).resolve().parents[1]
 
 
 def producers_of(settings: ClientSettings) -> tuple[int, int]:
@@ -215,23 +214,13 @@ class CommandClient:
         name = self._settings.client + (f"-{self._starts}" if self._starts else "")
         output = Path(self._settings.directory) / f"{name}.jsonl"
         output.parent.mkdir(parents=True, exist_ok=True)
-        environment = {**os.environ, **self._environment(task, place, output)}
-        environment["PYTHONPATH"] = os.pathsep.join([str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
         self._starts += 1
         program = subprocess.Popen(
-            # -P: do not search the user's directory for Python's own modules.
-            [
-                sys.executable,
-                "-P",
-                "-m",
-                "workloads.under_parent",
-                str(os.getpid()),
-                *self._settings.own.client_command,
-            ],
+            module_command("workloads.under_parent", str(os.getpid()), *self._settings.own.client_command),
             cwd=self._settings.own.command_directory or None,
             stdin=subprocess.DEVNULL,
             stdout=sys.stderr,  # this process's stdout is the pipe to the run loop
-            env=environment,
+            env=module_environment() | self._environment(task, place, output),
             start_new_session=True,
         )
         return program, output

@@ -18,7 +18,7 @@ from typing import Any, Final, Generic, Literal, TypeVar
 from installation.sanitize import brief
 from workloads.api import Client, Refused
 from workloads.contract import ContractError
-from workloads.user_module import ClientClassError, place_of
+from workloads.user_module import ClientClassError, place_of, place_of_call
 
 C = TypeVar("C", bound=Client)
 
@@ -55,7 +55,8 @@ class _Holder(Generic[C]):
         self._client: C | None = None
         self._calls: queue.SimpleQueue[_Call[C] | None] = queue.SimpleQueue()
         self._results: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        threading.Thread(target=self._serve, name="client", daemon=True).start()
+        self._thread = threading.Thread(target=self._serve, name="client", daemon=True)
+        self._thread.start()
 
     def ask(self, call: _Call[C], patience_s: float) -> Any:
         """The result of the call, or the exception that it raised. Raises `queue.Empty` when it takes too long."""
@@ -70,6 +71,11 @@ class _Holder(Generic[C]):
         except Exception:  # a property of the user's class
             return ""
         return named if type(named) is str else ""
+
+    @property
+    def place(self) -> str:
+        """`file:line: ` of what the object executes; empty if it executes nothing of the user's."""
+        return place_of_call(self._thread.ident or 0)
 
     def let_go(self) -> None:
         """Close the object when its current call returns."""
@@ -119,7 +125,7 @@ class ClientConnection(Generic[C]):
             error = holder.made(self._patience_s)
         except queue.Empty:
             holder.let_go()
-            error = TimeoutError(f"it was not constructed within {self._patience_s:g} s")
+            error = TimeoutError(f"{holder.place}it was not constructed within {self._patience_s:g} s")
         if error is None:
             self._holder = holder
             self.made += 1
@@ -136,7 +142,7 @@ class ClientConnection(Generic[C]):
         try:
             result = self._holder.ask(call, self._patience_s)
         except queue.Empty:
-            result = TimeoutError(f"the client did not return within {self._patience_s:g} s")
+            result = TimeoutError(f"{self._holder.place}the client did not return within {self._patience_s:g} s")
         endpoint = self._holder.endpoint
         self._refusals = self._refusals + 1 if isinstance(result, Refused) else 0
         if isinstance(result, Refused):

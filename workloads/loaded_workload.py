@@ -197,6 +197,10 @@ class DrawnOperations:
         checked: Operation = operation
         return checked
 
+    def unended(self) -> str:
+        """That the method has not ended, with its line."""
+        return str(self._error(f"has yielded {self.count:,} operations and continues"))
+
     def _problem(self, operation: Any) -> str:
         if not isinstance(operation, Operation):
             return f"{brief(repr(operation), 100)}; yield Operation(function, argument, key)"

@@ -64,6 +64,16 @@ def own_line(directory: Path, at: object) -> str:
     return f"{code.co_filename}:{code.co_firstlineno}: "
 
 
+def place_of_call(thread: int) -> str:
+    """`file:line: ` of what a thread executes: the innermost line of the file that our room has called."""
+    frame = sys._current_frames().get(thread)
+    files = [(each.filename, each.lineno) for each in traceback.extract_stack(frame)] if frame else []
+    ours = [place for place, (file, _) in enumerate(files) if Path(file).is_relative_to(Path(__file__).parent)]
+    called = files[ours[-1] + 1 :] if ours else []
+    lines = [line for file, line in called if file == called[0][0]]
+    return f"{called[0][0]}:{lines[-1]}: " if lines else ""
+
+
 def method_line(cls: type, method: str) -> str:
     """`file:line: ` of a class's method, or of the class if the method is not a Python function."""
     code = getattr(inspect.unwrap(getattr(cls, method)), "__code__", None)
@@ -91,7 +101,8 @@ def _module(location: str) -> ModuleType:
     path = Path(location).resolve()
     see_beside(path)
     # A user's file may have the name of one of our rooms, and must not replace it.
-    name = path.stem if path.stem not in sys.modules else f"client_{path.stem}"
+    is_taken = path.stem in sys.modules or (PROJECT_ROOT / path.stem).is_dir()
+    name = f"client_{path.stem}" if is_taken else path.stem
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} cannot be loaded as a module")

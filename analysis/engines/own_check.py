@@ -25,7 +25,7 @@ from typing import Any, Final
 
 from analysis.history_checker import FREE, FUNCTION, HistoryChecker, RunHistory, contradictions_of, load_checker
 from history.own_classes import OwnClassError, place_in
-from installation.files import PROJECT_ROOT
+from installation.python_modules import module_command, module_environment
 from installation.sanitize import brief
 
 LOADED_S: Final = 60.0
@@ -58,15 +58,14 @@ def run_own_check(use: str, text: str, workload: Mapping[str, Any], tables: Path
     """Check the run with these tables. `workload`: the parameters of a workload of the user's own; `output`: the file
     for what the checker prints. Raises OSError."""
     request = {"use": use, "text": text, "workload": dict(workload), "tables": str(tables)}
-    paths = [str(PROJECT_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     with (
         open(output, "ab") as printed,
         subprocess.Popen(
-            [sys.executable, "-m", __name__],
+            module_command(__name__),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=printed,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            env=module_environment(),
             start_new_session=True,
             encoding="utf-8",
         ) as process,

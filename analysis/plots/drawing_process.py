@@ -10,7 +10,6 @@ analysis.
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from installation.files import PROJECT_ROOT
+from installation.python_modules import module_command, module_environment
 
 if TYPE_CHECKING:
     from analysis.plots.view import PlotData
@@ -33,13 +32,12 @@ class DrawingProcess:
     def __init__(self) -> None:
         self._pipe, other = Pipe()
         # Not a process of `multiprocessing`, which would import the program of the analysis again.
-        paths = [str(PROJECT_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         with other:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", __name__, str(other.fileno())],
+                module_command(__name__, str(other.fileno())),
                 pass_fds=[other.fileno()],
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+                env=module_environment(),
             )
         self._sending: threading.Thread | None = None
 

@@ -144,7 +144,7 @@ def _rehearsed(
             if checks is not None and getattr(checks, key):
                 tables["checks"].refuse(f"{key}: the workload {workload.named!r} has its own rules; leave it out", key)
         return workload
-    if checks is not None and not checks.use and not checks.model:
+    if checks is not None and not checks.use and not checks.model and "use" not in tables["checks"].data:
         tables["checks"].refuse(
             f"use is missing; name a checker, or a model, that judges the operations of {workload.named}"
         )

@@ -18,6 +18,7 @@ import msgspec
 
 from installation.commands import command
 from installation.files import PROJECT_ROOT
+from installation.python_modules import module_command, module_environment
 from orchestrator.campaign.model import FILESYSTEMS, MAX_NODES
 from orchestrator.cleanup import clean_up, on_failure
 from orchestrator.command.shared.declaration import Command, actions_of, add
@@ -87,16 +88,15 @@ def bring_up(registry: Registry, plan: NodesPlan, say: Say) -> NodesUp:
 
 def _start_holder(kept: KeptNodes, lock: int) -> tuple[subprocess.Popen[bytes], Channel[Answer]]:
     ours, theirs = socket.socketpair()
-    given = os.environ.get("PYTHONPATH", "")
     arguments = [str(kept.directory), str(lock), str(theirs.fileno())]
     try:
         with kept.log.open("wb") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "orchestrator.nodes.daemon", *arguments],
+                module_command("orchestrator.nodes.daemon", *arguments),
                 pass_fds=(lock, theirs.fileno()),
                 start_new_session=True,  # Ctrl-C goes to the command only; the terminal may be closed
                 cwd=PROJECT_ROOT,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(PROJECT_ROOT), given]))},
+                env=module_environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from installation.commands import command
 from installation.files import default_store
+from installation.python_modules import module_command, module_environment
 from orchestrator.campaign.lookup import DEMO, find, shortest, shown
 from orchestrator.campaign.model import SIMULATION, Campaign
 from orchestrator.campaign.parser import load
@@ -209,7 +210,8 @@ def _choose_lab(name: str, campaign: Campaign, spec: LabSpec, options: argparse.
     if selection.lab.needs_sandbox:
         os.environ[_LAB_VARIABLE], os.environ[_REASON_VARIABLE] = selection.lab.name, selection.reason
         os.environ[_OUTSIDE_VARIABLE] = str(os.getpid())  # exec keeps it
-        sandbox.enter_sandbox([sys.executable, "-m", "orchestrator", *options.command_line])
+        os.environ.update(module_environment())
+        sandbox.enter_sandbox(module_command("orchestrator", *options.command_line))
     return selection
 
 

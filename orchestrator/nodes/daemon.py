@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from installation.python_modules import module_command
 from orchestrator.cleanup import always, clean_up
 from orchestrator.errors import Interrupted, RunError, UsageError
 from orchestrator.machine import sandbox
@@ -182,7 +183,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
     kept, lock, starter = KeptNodes(Path(arguments[0])), int(arguments[1]), int(arguments[2])
     plan = kept.plan
     if plan.sandboxed and sandbox.current_sandbox() is None:
-        sandbox.enter_sandbox([sys.executable, "-m", "orchestrator.nodes.daemon", *arguments])
+        sandbox.enter_sandbox(module_command("orchestrator.nodes.daemon", *arguments))
     for descriptor in (lock, starter):
         os.set_inheritable(descriptor, False)
     connection = rpc.of_holder(socket.socket(fileno=starter))

@@ -513,9 +513,10 @@ def require_faults(campaign: Campaign, lab: Lab | type[Lab], reason: str) -> Non
     not have: a campaign never runs with less than it states. `reason`: why this world was chosen."""
     kind, system = campaign.workload.kind, campaign.system
     if lab.systems is not None and (system.directory is not None or system.name not in lab.systems):
+        other = system.name if system.directory is None else f"the system in {system.directory}"
         raise UsageError(
-            f"{campaign.path}: the {lab.name} world runs {', '.join(sorted(lab.systems))} only, not "
-            f"{system.directory or system.name}; use another --world"
+            f"{campaign.path}: the {lab.name} world runs {', '.join(sorted(lab.systems))} only, not {other}; "
+            f"use another --world"
         )
     if campaign.swarm is not None and campaign.swarm.nodes[0] != campaign.swarm.nodes[1] and lab.keeps_machines:
         raise UsageError(

@@ -41,8 +41,14 @@ CASES = {
         "        return [each.offsett for each in history]\n",
         f"{FILE}:9: AttributeError: an operation has no column 'offsett'",
     ),
-    "yields no anomaly": ("        yield 'far'\n", "yield self.anomaly(name, sentence, *operations)"),
-    "yields an undeclared name": ("        yield self.anomaly('near', 'x')\n", "which `anomalies` does not declare"),
+    "yields no anomaly": (
+        "        yield 'far'\n",
+        f"{FILE}:9: TypeError: check yielded 'far'; yield self.anomaly(name, sentence",
+    ),
+    "yields an undeclared name": (
+        "        yield self.anomaly('near', 'x')\n",
+        f"{FILE}:9: TypeError: check yielded 'near', which `anomalies`",
+    ),
     "ends its process": ("        os._exit(0)\n", "its process ended with exit code 0"),
     "is killed": ("        os.kill(os.getpid(), 9)\n", "its process ended with exit code -9"),
 }

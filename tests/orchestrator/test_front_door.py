@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from installation.files import PROJECT_ROOT
+from installation.python_modules import module_command, module_environment
 from orchestrator.command import check, line
 from orchestrator.errors import UsageError
 from orchestrator.worlds import selection
@@ -102,6 +104,15 @@ def test_no_command_waits_for_a_pipe_or_a_device(name: str, kind: str) -> None:
     )
     assert done.returncode in (0, 2, 64), done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_files_with_the_names_of_modules_are_not_imported() -> None:
+    for name in ("history", "analysis", "workloads", "json", "random"):
+        Path(f"{name}.py").write_text("raise RuntimeError('the wrong module')\n")
+    command = [*module_command("orchestrator"), "system", "list"]
+    done = subprocess.run(command, env=module_environment(), capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert '"$venv/bin/python" -P -m orchestrator' in (PROJECT_ROOT / "brownout").read_text()
 
 
 def test_too_few_open_files_are_found_before_a_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,7 +104,8 @@ def test_a_call_that_does_not_return_is_abandoned(make: Callable[[], Scripted]) 
     connection = ClientConnection(make, 0.05)
     connection.open()
     called = connection.call(lambda _: held.wait())
-    assert (called.outcome, called.error) == ("info", "TimeoutError: the client did not return within 0.05 s")
+    assert called.outcome == "info"
+    assert re.search(r"test_connection\.py:\d+: the client did not return within 0\.05 s$", called.error)
     assert connection.open() is None
     assert connection.call(lambda client: client is Scripted.made[1]).value is True
     held.set()

@@ -2,6 +2,7 @@
 
 import io
 import json
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from workloads.client_record import open_record
 from workloads.control import Control
 from workloads.kinds.own import PARAMETERS, SHARE, OwnOperations
 from workloads.loaded_workload import LoadedWorkload
+from workloads.own_workload import Operation
 from workloads.process import ClientError
 from workloads.settings import ClientSettings, WorkloadFile
 from workloads.user_module import ClientClassError, load_class
@@ -177,6 +179,16 @@ def test_a_final_read_without_an_answer_is_not_complete(file: Path) -> None:
     assert read == [(False, 1, 0)]
 
 
+def test_a_final_read_without_an_end_is_named_with_its_line() -> None:
+    endless = TEXT.replace(
+        'while (yield Operation("take")) is not None:\n            pass', 'yield from 2 * [Operation("take")]'
+    )
+    loaded = LoadedWorkload.of_text("work.py:Work", endless)
+    drawn = loaded.final(loaded.make({}, "c"), _store())
+    assert [drawn.next() for _ in range(2)] == 2 * [Operation("take")]
+    assert drawn.unended() == "work.py:33: Work.final has yielded 2 operations and continues"
+
+
 @pytest.mark.parametrize("answer", ["bytes", "nan", "large"])
 def test_a_result_outside_json_is_recorded_and_ends_the_client(file: Path, answer: str) -> None:
     def work(process: OwnOperations) -> None:
@@ -263,6 +275,12 @@ def test_an_error_names_the_line_of_a_wrong_operation(body: str) -> None:
         loaded.rehearse(loaded.parameters({}), _store())
     assert DRAWN[body] in str(refused.value)
     assert "work.py" in str(refused.value)
+
+
+def test_a_file_with_the_name_of_a_room_replaces_no_room(file: Path) -> None:
+    named = file.rename(file.parent / "nodeimage.py")
+    assert load_class(f"{named}:Store", Client).__module__ == "client_nodeimage"
+    assert "nodeimage" not in sys.modules or sys.modules["nodeimage"].__file__ != str(named)
 
 
 def test_a_class_of_a_client_is_loaded_from_its_file(file: Path) -> None:

@@ -75,6 +75,7 @@ class OwnOperations(OwnProcess[Client]):
         operation = self._next(drawn)
         while operation is not None:
             if time.monotonic() >= give_up_s:
+                self._last_error = self._last_error or drawn.unended()
                 return False, drawn.count, drawn.count - 1
             if self.connected() is None and self._invoke(operation) == "ok":
                 self.advanced()
