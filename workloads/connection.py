@@ -74,7 +74,7 @@ class _Holder(Generic[C]):
 
     @property
     def place(self) -> str:
-        """`file:line: ` of what the object executes; empty if it executes nothing of the user's."""
+        """`file:line: ` that the object executes; empty if it executes nothing of the user's."""
         return place_of_call(self._thread.ident or 0)
 
     def let_go(self) -> None:

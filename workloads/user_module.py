@@ -65,7 +65,7 @@ def own_line(directory: Path, at: object) -> str:
 
 
 def place_of_call(thread: int) -> str:
-    """`file:line: ` of what a thread executes: the innermost line of the file that our room has called."""
+    """`file:line: ` that a thread executes: the innermost line of the file that our room has called."""
     frame = sys._current_frames().get(thread)
     files = [(each.filename, each.lineno) for each in traceback.extract_stack(frame)] if frame else []
     ours = [place for place, (file, _) in enumerate(files) if Path(file).is_relative_to(Path(__file__).parent)]

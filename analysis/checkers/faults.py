@@ -160,11 +160,18 @@ def _is_in_force(fault: FaultSpan, kind: str, node: str, position: int) -> bool:
 
 
 def _because(injected: Line, healed: Line) -> str:
-    """The problems before the fault, and the reasons that its heal gives for proving nothing."""
+    """The problems before the fault, the errors of its targets, and the reasons that its heal gives for proving
+    nothing."""
+    evidence = injected.get("evidence") or {}
     heal = (healed.get("evidence") or {}).get("healed") or {}
     detail = heal.get("detail") if isinstance(heal, Mapping) else None
     reasons = [
-        *((injected.get("evidence") or {}).get("already") or ()),
+        *(evidence.get("already") or ()),
+        *(
+            f"{name}: {each['error']}"
+            for name, each in evidence.items()
+            if isinstance(each, Mapping) and "error" in each
+        ),
         *((detail.get("because") if isinstance(detail, Mapping) else None) or ()),
     ]
     return f" ({'; '.join(map(str, reasons))})" if reasons else ""

@@ -101,6 +101,10 @@ def kept() -> Line:
             "fault f1 (kill) is inconclusive: no proof that it took effect (n2: its service had ended before)",
         ),
         (
+            having("fault_injected", status="inconclusive", evidence={"n2": {"error": "flip.py:7: KeyError: 'x'"}}),
+            "fault f1 (kill) is inconclusive: no proof that it took effect (n2: flip.py:7: KeyError: 'x')",
+        ),
+        (
             having("fault_healed", status="mismatch", evidence=kept()),
             "fault f1 (kill) is mismatch: no proof that it took effect (n2: its disk kept all of it)",
         ),
