@@ -1,10 +1,7 @@
 """`brownout init` writes valid files, all of them or none, and overwrites no file."""
 
-import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +12,7 @@ from orchestrator.campaign.parser import load
 from orchestrator.command import init
 from orchestrator.command.line import main
 from orchestrator.errors import EXIT_USAGE, UsageError
+from tests.orchestrator.users_tests import assert_tests_pass
 
 NAMES = ["README.md", "chaos.toml", "ci.yml", "client.py", "system.toml"]
 
@@ -112,15 +110,7 @@ def test_a_class_of_a_users_own_is_written_with_a_test_that_passes(
     assert f"pytest {tmp_path / 'test_'}" in capsys.readouterr().out
     written = sorted(path.name for path in tmp_path.iterdir() if path.name != "system.toml")
     assert written == PARTS[asked]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(PROJECT_ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert_tests_pass(tmp_path, str(tmp_path))
 
 
 @pytest.mark.parametrize("option", ["--workload", "--checker", "--fault"])

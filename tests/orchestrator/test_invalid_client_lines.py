@@ -20,6 +20,16 @@ CAMPAIGN = campaign_text(
 )
 
 
+def write_my_tests(directory: Path) -> dict[str, str]:
+    """The system of docs/your-system.md in this directory; the page's files by name."""
+    files = {block.options["file"]: block.text for block in blocks() if "file" in block.options}
+    for name in ("my-server", "system.toml", "my_system.py", "other-client"):
+        (directory / name).write_text(files[f"my-tests/{name}"])
+    for name in ("my-server", "other-client"):
+        (directory / name).chmod(0o755)
+    return files
+
+
 @pytest.mark.rotating(3)
 @pytest.mark.parametrize(
     ("as_it_stands", "garbled", "complaint"),
@@ -33,11 +43,7 @@ CAMPAIGN = campaign_text(
 def test_an_invalid_line_is_named_with_file_and_line_and_all_processes_end(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], as_it_stands: str, garbled: str, complaint: str
 ) -> None:
-    files = {block.options["file"]: block.text for block in blocks() if "file" in block.options}
-    for name in ("my-server", "system.toml", "my_system.py", "other-client"):
-        (tmp_path / name).write_text(files[f"my-tests/{name}"])
-    for name in ("my-server", "other-client"):
-        (tmp_path / name).chmod(0o755)
+    files = write_my_tests(tmp_path)
     client = files["my-tests/other-client"]
     assert as_it_stands in client
     (tmp_path / "other-client").write_text(client.replace(as_it_stands, garbled))

@@ -1,9 +1,6 @@
 """Checkers of a campaign's own, from its file to the gate: what docs/own-checkers.md says."""
 
-import os
 import re
-import subprocess
-import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +9,7 @@ import pytest
 
 from installation.files import PROJECT_ROOT
 from tests.orchestrator.stored_campaign import Answer, ask
+from tests.orchestrator.users_tests import assert_tests_pass
 
 PAGE = (PROJECT_ROOT / "docs/own-checkers.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r"^```\w+ file=(\S+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
@@ -107,15 +105,7 @@ def test_a_wrong_checker_causes_one_error(tmp_path: Path) -> None:
 
 def test_the_test_of_the_page_passes_without_a_run(tmp_path: Path) -> None:
     written(tmp_path)
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_prompt.py"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(PROJECT_ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert_tests_pass(tmp_path, "test_prompt.py")
 
 
 def test_a_reduced_schedule_has_the_checker_wherever_it_is_written(tmp_path: Path) -> None:

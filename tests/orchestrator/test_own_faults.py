@@ -1,10 +1,7 @@
 """Faults of a campaign's own, from its file to the gate: what docs/own-faults.md says."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +11,7 @@ import pytest
 
 from installation.files import PROJECT_ROOT
 from tests.orchestrator.stored_campaign import Answer, ask
+from tests.orchestrator.users_tests import assert_tests_pass
 
 TUTORIAL, PAGE = (
     (PROJECT_ROOT / f"docs/{name}.md").read_text(encoding="utf-8") for name in ("your-system", "own-faults")
@@ -141,15 +139,7 @@ def test_a_wrong_kind_ends_the_command_before_anything_starts(tmp_path: Path, wr
 
 def test_the_test_of_the_page_passes_without_a_run(tmp_path: Path) -> None:
     path = written(tmp_path)
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_flip.py"],
-        cwd=path.parent,
-        env={**os.environ, "PYTHONPATH": str(PROJECT_ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert_tests_pass(path.parent, "test_flip.py")
 
 
 def test_the_simulation_refuses_signals(tmp_path: Path) -> None:

@@ -1,9 +1,6 @@
 """Workloads of a campaign's own, from the campaign's file to the gate: what docs/own-workloads.md says."""
 
-import os
 import re
-import subprocess
-import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +9,7 @@ import pytest
 
 from installation.files import PROJECT_ROOT
 from tests.orchestrator.stored_campaign import Answer, ask
+from tests.orchestrator.users_tests import assert_tests_pass
 
 PAGE = (PROJECT_ROOT / "docs/own-workloads.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r"^```\w+ file=(\S+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
@@ -221,12 +219,4 @@ def test_the_simulation_names_the_workloads_that_it_has(tmp_path: Path) -> None:
 
 def test_the_test_of_the_page_passes_without_a_run(tmp_path: Path) -> None:
     written(tmp_path)
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_bank.py"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(PROJECT_ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert_tests_pass(tmp_path, "test_bank.py")

@@ -102,6 +102,16 @@ async def publish_in_format_3(cluster: SimulatedCluster) -> None:
     raise AssertionError("no broker leads the partition")
 
 
+async def two_tiered_partitions(cluster: SimulatedCluster) -> SimulatedClient:
+    """Records of the same size in both, most of them only in the store."""
+    client = await tiered_topic(cluster, partitions=2)
+    for number in range(40):
+        for partition in range(2):
+            await client.produce(TOPIC, partition, [b"%d of %d " % (number, partition) + VALUE])
+    await cluster.until(lambda: only_remote(cluster, 30), 60)
+    return client
+
+
 @pytest.mark.kills("sweep_by_manifest", "digest_unchecked")
 @pytest.mark.conforms("K405-1", "K405-2")
 @pytest.mark.parametrize("mutants", [(), ("sweep_by_manifest",), ("digest_unchecked",)])
@@ -110,11 +120,7 @@ async def test_a_mixed_up_store_loses_no_object_and_returns_no_foreign_record(
     cluster: SimulatedCluster, /, mutants: tuple[str, ...]
 ) -> None:
     """Two partitions with records of the same size; a new leader has no remote record in memory."""
-    client = await tiered_topic(cluster, partitions=2)
-    for number in range(40):
-        for partition in range(2):
-            await client.produce(TOPIC, partition, [b"%d of %d " % (number, partition) + VALUE])
-    await cluster.until(lambda: only_remote(cluster, 30), 60)
+    client = await two_tiered_partitions(cluster)
     first = leader(cluster)
     assert await cluster.objects.put_strays(random.Random(6)) == len(SUFFIXES)
     kept = set(segment_objects(cluster))
@@ -140,11 +146,7 @@ async def test_a_segment_that_is_replaced_at_rest_is_unreadable_until_the_heal(
     cluster: SimulatedCluster, /, mutants: tuple[str, ...], seed: int
 ) -> None:
     """Two partitions with records of the same size; a new leader has no remote record in memory."""
-    client = await tiered_topic(cluster, partitions=2)
-    for number in range(40):
-        for partition in range(2):
-            await client.produce(TOPIC, partition, [b"%d of %d " % (number, partition) + VALUE])
-    await cluster.until(lambda: only_remote(cluster, 30), 60)
+    client = await two_tiered_partitions(cluster)
     store = cluster.objects
     of_log = [name for name in sorted(store.segment_objects) if f"/{seed}/" in name and name.endswith(LOG)]
     damaged = store.damaged("replaced", sorted(n for n in store.segment_objects if n.endswith(LOG)).index(of_log[0]))

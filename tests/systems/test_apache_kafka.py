@@ -20,7 +20,9 @@ from systems.description import Description, read
 from systems.files import CACHE, FileCache
 from systems.java_system import Java, ProgramRoot, find_java
 from systems.service import Place
+from tests.campaign_text import campaign_text
 from tests.orchestrator.campaigns import campaign
+from tests.systems.places import places_of
 
 NAME, VERSION = "apache-kafka", "4.1.1"
 FETCHED = FileCache(CACHE).is_fetched(find_system(NAME).lock(VERSION))
@@ -43,19 +45,7 @@ def services(
     """The properties that each node gets, as Java would read them, and the services."""
     system = Kraft(description(), cache=tmp_path / "cache", find=lambda _: java_17(tmp_path / "jdk"))
     deployed = Deployed(system, tuple(roles), "brownout-a run", settings or {})
-    nodes = [
-        Place(
-            f"n{number}",
-            number,
-            f"10.0.0.{number}",
-            deployed.ports(number),
-            "/data",
-            "/etc/b",
-            "/var/b",
-            files_dir=deployed.files_dir,
-        )
-        for number in range(1, len(roles) + 1)
-    ]
+    nodes = places_of(deployed)
     found = [deployed.service(node, nodes, time_scale) for node in nodes]
     return [properties(service.files["/etc/b/server.properties"]) for service in found], found
 
@@ -252,25 +242,15 @@ def test_every_version_has_a_lock_and_every_lock_is_a_version() -> None:
         assert set(found.versions) == locks == set(description().versions)
 
 
-SMALL = f"""
-name = "small"
-[system]
-name = "{NAME}"
-[topology]
-nodes = 1
-world = "process"
-[workload]
-partitions = 1
-producers = 1
-consumers = 1
-rate = 50
-duration_s = 2
-[nemesis]
-kind = "none"
-[checks]
-min_ok = 1
-min_share = 0.05  # however slow the machine is
-"""
+SMALL = campaign_text(
+    "small",
+    system={"name": NAME},
+    topology={"nodes": 1, "world": "process"},
+    workload={"partitions": 1, "producers": 1, "consumers": 1, "rate": 50, "duration_s": 2},
+    nemesis={"kind": "none"},
+    # however slow the machine is
+    checks={"min_ok": 1, "min_share": 0.05},
+)
 
 
 @pytest.mark.skipif(not FETCHED, reason=f"needs its jars: brownout system fetch {NAME} {VERSION}")

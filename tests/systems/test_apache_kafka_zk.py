@@ -17,8 +17,8 @@ from systems.catalog import find_system
 from systems.description import read
 from systems.files import CACHE, FileCache
 from systems.java_system import Java
-from systems.service import Place
 from tests.orchestrator.campaigns import campaign
+from tests.systems.places import places_of
 
 NAME, VERSION = "apache-kafka-zk", "0.10.2.2"
 FETCHED = FileCache(CACHE).is_fetched(find_system(NAME).lock(VERSION))
@@ -32,19 +32,7 @@ def services(tmp_path: Path, version: str = VERSION, settings: Mapping[str, Sett
     java.program.touch()  # no test starts it
     system = ZooKeeperKafka(read(find_system(NAME).directory), version, cache=tmp_path / "cache", find=lambda _: java)
     deployed = Deployed(system, ROLES, "brownout-a run", dict(settings or {}))
-    nodes = [
-        Place(
-            f"n{number}",
-            number,
-            f"10.0.0.{number}",
-            deployed.ports(number),
-            "/data",
-            "/etc/b",
-            "/var/b",
-            files_dir=deployed.files_dir,
-        )
-        for number in range(1, len(ROLES) + 1)
-    ]
+    nodes = places_of(deployed)
     return [deployed.service(node, nodes) for node in nodes]
 
 

@@ -14,9 +14,8 @@ from orchestrator.errors import RunError
 from orchestrator.running.cluster import Cluster
 from orchestrator.worlds.observer_guard import observe
 from systems import Deployed, Elector, Observer, View, load_system
-from tests.orchestrator.test_invalid_client_lines import CAMPAIGN, running_below
+from tests.orchestrator.test_invalid_client_lines import CAMPAIGN, running_below, write_my_tests
 from tests.systems.places import place
-from tests.systems.test_your_system import blocks
 
 DESCRIPTION = """
 name = "mine"
@@ -152,11 +151,7 @@ def test_all_of_it_is_done_in_one_thread_of_its_own(tmp_path: Path) -> None:
 def test_a_run_with_a_failing_observer_is_unknown_and_leaves_no_process(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    files = {block.options["file"]: block.text for block in blocks() if "file" in block.options}
-    for name in ("my-server", "system.toml", "my_system.py", "other-client"):
-        (tmp_path / name).write_text(files[f"my-tests/{name}"])
-    for name in ("my-server", "other-client"):
-        (tmp_path / name).chmod(0o755)
+    files = write_my_tests(tmp_path)
     mine = files["my-tests/my_system.py"]
     assert mine.count(SEEN) == 1
     (tmp_path / "my_system.py").write_text(mine.replace(SEEN, f"{SEEN}        {RAISES}\n"))

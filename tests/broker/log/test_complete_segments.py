@@ -97,6 +97,14 @@ def test_a_segment_that_grows_again_during_a_flush_is_flushed_again(complete_onl
     loop.run_until_complete(after())
 
 
+async def flush_under_way(log: PartitionLog, monkeypatch: pytest.MonkeyPatch) -> tuple[asyncio.Task[int], HeldCommit]:
+    """A flush of the complete segments that waits for a sync."""
+    held = HeldCommit(monkeypatch, f"{DIRECTORY}/{0:020d}.log")
+    flushing = asyncio.get_running_loop().create_task(log.flush(complete_only=True))
+    await asyncio.to_thread(held.entered.wait, 60)
+    return flushing, held
+
+
 @pytest.mark.conforms("LOG-2")
 async def test_no_sync_of_another_log_waits_for_a_complete_segment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -106,9 +114,7 @@ async def test_no_sync_of_another_log_waits_for_a_complete_segment(
     log, other = await open_log(disk), await open_log(disk, directory="other-0")
     await write(log, 1, *RECORDS)
     await write(other, 1, "urgent")
-    held = HeldCommit(monkeypatch, f"{DIRECTORY}/{0:020d}.log")
-    flushing = asyncio.get_running_loop().create_task(log.flush(complete_only=True))
-    await asyncio.to_thread(held.entered.wait, 60)
+    flushing, held = await flush_under_way(log, monkeypatch)
     urgent = asyncio.get_running_loop().create_task(other.flush())
     done, _ = await asyncio.wait([urgent], timeout=10)
     await write(log, 1, "the log goes on")
@@ -128,9 +134,7 @@ async def test_a_log_that_is_closed_during_a_flush_waits_for_it(
     disk = RealDisk(str(tmp_path))
     log = await open_log(disk)
     await write(log, 1, *RECORDS)
-    held = HeldCommit(monkeypatch, f"{DIRECTORY}/{0:020d}.log")
-    flushing = asyncio.get_running_loop().create_task(log.flush(complete_only=True))
-    await asyncio.to_thread(held.entered.wait, 60)
+    flushing, held = await flush_under_way(log, monkeypatch)
     flushing.cancel()
     closing = asyncio.get_running_loop().create_task(log.close())
     await asyncio.sleep(0.05)
@@ -180,9 +184,7 @@ async def test_a_flush_of_a_deleted_log_succeeds(tmp_path: Path, monkeypatch: py
     disk = RealDisk(str(tmp_path))
     log = await open_log(disk)
     await write(log, 1, *RECORDS)
-    held = HeldCommit(monkeypatch, f"{DIRECTORY}/{0:020d}.log")
-    flushing = asyncio.get_running_loop().create_task(log.flush(complete_only=True))
-    await asyncio.to_thread(held.entered.wait, 60)
+    flushing, held = await flush_under_way(log, monkeypatch)
     deleting = asyncio.get_running_loop().create_task(log.delete())
     held.go.set()
     await flushing

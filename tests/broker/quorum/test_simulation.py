@@ -94,14 +94,20 @@ def test_fresh_nodes_elect_a_leader_within_a_third_of_a_second() -> None:
         assert process.high_watermark > 0, f"seed {seed}: not established"
 
 
+def led(seed: int) -> tuple[Simulation, int]:
+    """Three nodes, one of which leads."""
+    simulation = Simulation(seed, 3)
+    simulation.start_all()
+    simulation.run(1.0)
+    leader = simulation.leader()
+    assert leader is not None
+    return simulation, leader
+
+
 @pytest.mark.conforms("K595-12")
 def test_a_killed_leader_is_replaced_within_two_seconds() -> None:
     for seed in range(100):
-        simulation = Simulation(seed, 3)
-        simulation.start_all()
-        simulation.run(1.0)
-        old = simulation.leader()
-        assert old is not None
+        simulation, old = led(seed)
         simulation.crash(old, power=True)
         simulation.run(2.0)
         new = simulation.leader()
@@ -112,11 +118,7 @@ def test_a_killed_leader_is_replaced_within_two_seconds() -> None:
 def test_a_bounced_leader_hands_over_at_once() -> None:
     """It restarts inside the fetch timeout, so that only its EndQuorumEpoch can inform the others."""
     for seed in range(50):
-        simulation = Simulation(seed, 3)
-        simulation.start_all()
-        simulation.run(1.0)
-        old = simulation.leader()
-        assert old is not None
+        simulation, old = led(seed)
         epoch = max(simulation.oracle.leaders)
         simulation.crash(old, power=True)
         simulation.start(old)
@@ -128,11 +130,7 @@ def test_a_bounced_leader_hands_over_at_once() -> None:
 @pytest.mark.conforms("H20", "K595-43")
 def test_a_node_that_was_cut_off_does_not_depose_the_leader() -> None:
     for seed in range(50):
-        simulation = Simulation(seed, 3)
-        simulation.start_all()
-        simulation.run(1.0)
-        leader = simulation.leader()
-        assert leader is not None
+        simulation, leader = led(seed)
         epoch = max(simulation.oracle.leaders)
         simulation.partition({next(node for node in simulation.members if node != leader)})
         simulation.run(8.0)
@@ -146,11 +144,7 @@ def test_a_node_that_was_cut_off_does_not_depose_the_leader() -> None:
 @pytest.mark.conforms("K595-43", "H19")
 def test_a_leader_that_was_cut_off_resigns_and_later_follows() -> None:
     for seed in range(50):
-        simulation = Simulation(seed, 3)
-        simulation.start_all()
-        simulation.run(1.0)
-        old = simulation.leader()
-        assert old is not None
+        simulation, old = led(seed)
         simulation.partition({old})
         simulation.run(1.6)
         role = simulation.members[old].process

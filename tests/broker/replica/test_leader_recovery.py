@@ -254,32 +254,24 @@ async def deleted_in_mid_flush(cluster: Cluster, node: Node, held: HeldCommit, t
     assert [len(node.traced(event)) for event in ("partition_failed", "partition_removed")] == [0, 1]
 
 
+@pytest.mark.parametrize(
+    ("node", "task"), [(1, "LeaderRecovery._recover"), (2, "Partition.make_durable")], ids=["recovery", "follower"]
+)
 @played_by(tell, "tmp_path", log_segment_bytes=1000)
-async def test_a_topic_can_be_deleted_while_a_recovery_flushes_its_log(
-    cluster: Cluster, /, monkeypatch: pytest.MonkeyPatch
+async def test_a_topic_can_be_deleted_while_its_log_is_flushed(
+    cluster: Cluster, /, node: int, task: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await cluster.start(1, 2)
     await cluster.create_topic([1, 2])
     for _ in range(30):
         await cluster.nodes[1].produce("v" * 300)
     held = HeldCommit(monkeypatch, ".log")
-    cluster.elect(1, uncleanly=True)
-    await cluster.hear(1)
-    await deleted_in_mid_flush(cluster, cluster.nodes[1], held, "LeaderRecovery._recover")
-
-
-@played_by(tell, "tmp_path", log_segment_bytes=1000)
-async def test_a_topic_can_be_deleted_while_a_follower_flushes_its_log(
-    cluster: Cluster, /, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await cluster.start(1, 2)
-    await cluster.create_topic([1, 2])
-    for _ in range(30):
-        await cluster.nodes[1].produce("v" * 300)
-    held = HeldCommit(monkeypatch, ".log")
-    cluster.commit(ConfigRecord(2, TOPIC, "flush.messages", "1"))
-    await cluster.hear(2)
-    await deleted_in_mid_flush(cluster, cluster.nodes[2], held, "Partition.make_durable")
+    if node == 1:
+        cluster.elect(1, uncleanly=True)
+    else:
+        cluster.commit(ConfigRecord(2, TOPIC, "flush.messages", "1"))
+    await cluster.hear(node)
+    await deleted_in_mid_flush(cluster, cluster.nodes[node], held, task)
 
 
 def recovering(**changes: Any) -> PartitionLeader:

@@ -9,7 +9,7 @@ from broker.errors import ErrorCode
 from broker.protocol.messages.metadata_records import ProducerIdsRecord
 from broker.protocol.records import Record, build_batch
 from broker.replica.manager import ProduceResult
-from tests.broker.replica.cluster import TOPIC, Cluster, until
+from tests.broker.replica.cluster import TOPIC, Cluster, Node, until
 from tests.stories import run_by
 
 STORIES = run_by(asyncio.run)
@@ -75,6 +75,17 @@ async def test_a_truncated_batch_is_accepted_again_after_a_retention_check(tmp_p
         assert (again.error, node.content()) == (ErrorCode.NONE, ["a", "b"])
 
 
+async def separated_after_a_record(cluster: Cluster) -> tuple[Node, Node]:
+    """The leader and its follower, which have a record of a producer and no connection."""
+    await cluster.start(1, 2)
+    cluster.commit(ProducerIdsRecord(broker_id=1, broker_epoch=0, next_producer_id=1000))
+    await cluster.create_topic([1, 2])
+    old, new = cluster.nodes[1], cluster.nodes[2]
+    assert (await old.manager.produce(TOPIC, 0, numbered("a", 0), -1, 5.0)).error is ErrorCode.NONE
+    cluster.cut |= {(1, 2), (2, 1)}
+    return old, new
+
+
 @pytest.mark.conforms("H34")
 @pytest.mark.parametrize(
     ("divergent", "batches", "start"),
@@ -94,12 +105,7 @@ async def test_a_batch_below_the_leaders_start_that_was_never_committed_is_accep
     """`divergent`: the number of batches after the committed one that only the old leader has. `batches`: those of its
     successor, one record for each character, of which those below `start` are deleted."""
     async with Cluster(tmp_path, replica_lag_time_max_ms=60_000) as cluster:
-        await cluster.start(1, 2)
-        cluster.commit(ProducerIdsRecord(broker_id=1, broker_epoch=0, next_producer_id=1000))
-        await cluster.create_topic([1, 2])
-        old, new = cluster.nodes[1], cluster.nodes[2]
-        assert (await old.manager.produce(TOPIC, 0, numbered("a", 0), -1, 5.0)).error is ErrorCode.NONE
-        cluster.cut |= {(1, 2), (2, 1)}
+        old, new = await separated_after_a_record(cluster)
         for sequence in range(1, divergent + 1):
             assert (await old.manager.produce(TOPIC, 0, numbered("b", sequence), 1, 5.0)).error is ErrorCode.NONE
         cluster.elect(2, isr=[2])
@@ -132,12 +138,7 @@ async def test_a_deleted_batch_that_no_other_replica_had_is_accepted_again(
     """The old leader alone has batches 1 and 2 and deletes its whole log. `batches`: those of its successor, which is
     elected uncleanly and deletes the records below `start`."""
     async with Cluster(tmp_path, replica_lag_time_max_ms=60_000) as cluster:
-        await cluster.start(1, 2)
-        cluster.commit(ProducerIdsRecord(broker_id=1, broker_epoch=0, next_producer_id=1000))
-        await cluster.create_topic([1, 2])
-        old, new = cluster.nodes[1], cluster.nodes[2]
-        assert (await old.manager.produce(TOPIC, 0, numbered("a", 0), -1, 5.0)).error is ErrorCode.NONE
-        cluster.cut |= {(1, 2), (2, 1)}
+        old, new = await separated_after_a_record(cluster)
         cluster.elect(1, isr=[1])
         await cluster.hear(1)
         for sequence in (1, 2):
