@@ -26,6 +26,7 @@ from workloads.settings import ClientSettings, WorkloadFile
 from workloads.user_module import ClientClassError, load_class
 
 TEXT = """
+from __future__ import annotations
 
 import time
 from dataclasses import dataclass
