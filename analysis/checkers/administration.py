@@ -7,7 +7,8 @@ was whole again (`cluster_seen`) must agree with that:
 - a topic that was created exists, with as many partitions as it was given, and one that was deleted does not;
 - a setting has the value that was set last, also in brokers that have read a snapshot;
 - a partition has exactly the replicas that it was given last;
-- a record of a side topic that was acknowledged is there, unless it was deleted, and a deleted one is not;
+- a record of a side topic that was acknowledged is there, unless it was deleted, and a deleted one is not. If the topic
+  once had a retention, records may be absent below the start of the log, but not those that are younger;
 - a deleted group has no committed offset, and another one has its last one.
 """
 
@@ -21,6 +22,7 @@ from analysis.checkers.remote_store import keeps_committed
 from analysis.core.anomaly import Anomaly, AnomalyKind, Promise, anomaly_count
 from analysis.doubt import Reason
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
+from history.fault_looks import FaultGroup
 from history.journal.writer import ADMINISTERED, CLIENT, CLUSTER_SEEN
 from installation.counted import counted
 
@@ -28,6 +30,11 @@ Line = Mapping[str, Any]
 ADMINISTRATOR: Final = "administrator"
 """The role of the client that reports operations, in the journal and at the start of its name."""
 FINAL: Final = "final"
+INF: Final = float("inf")
+ANSWER_MS: Final = 5_000
+"""How long a write may take from its timestamp to its answer, and how much the clocks of nodes may differ."""
+MOST_BYTES: Final = 1_000_000
+"""More than a side topic's partition has in a run."""
 ANSWERED: Final = Promise("ADM", "the answered operations of an administrator have their effects")
 UNDONE: Final = AnomalyKind(
     "administration-undone",
@@ -63,6 +70,10 @@ class ExpectedCluster:
     groups: dict[str, set[int]] = field(default_factory=dict)
     records: dict[str, dict[int, str]] = field(default_factory=lambda: defaultdict(dict))
     deleted: dict[str, int] = field(default_factory=dict)
+    written: dict[str, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
+    """By place and offset: when it was acknowledged, in ns of the run's clock."""
+    kept_ms: dict[str, float] = field(default_factory=dict)
+    """By topic with a retention, the age that no record reached before it could expire."""
     requested: dict[str, int] = field(default_factory=dict)
 
     def apply(self, line: Line) -> None:
@@ -73,6 +84,8 @@ class ExpectedCluster:
                 self.topics[target] = _Topic(exists={False})
             return
         topic = self.topics.setdefault(target, _Topic())
+        if (kept_ms := _kept_ms(arguments.get("settings", {}))) < INF:
+            self.kept_ms[target] = min(kept_ms, self.kept_ms.get(target, INF))
         match line["operation"]:
             case "create":
                 topic.exists = {True} if is_certain else {True, False}
@@ -95,7 +108,8 @@ class ExpectedCluster:
             case "reassign":
                 self.replicas.pop((target, arguments["partition"]), None)
             case "write" if is_certain:
-                self.records[_place(line)] |= dict(enumerate(arguments["values"], arguments["offset"]))
+                self.records[_place(line)] |= (new := dict(enumerate(arguments["values"], arguments["offset"])))
+                self.written[_place(line)] |= dict.fromkeys(new, int(line["t"]))
             case "delete-records":
                 self.requested[_place(line)] = max(self.requested.get(_place(line), 0), arguments["offset"])
                 if is_certain:
@@ -104,6 +118,15 @@ class ExpectedCluster:
                 self.groups[target] = {arguments["offset"]} | (set() if is_certain else {-1})
             case "delete-group":
                 self.groups[target] = {-1} | (set() if is_certain else self.groups[target])
+
+
+def _kept_ms(settings: Mapping[str, str]) -> float:
+    """The age of a record, by the time of its answer, at which these settings of a topic may let it expire. Of a
+    retention by size that is small enough to matter in a run: any."""
+    ages_ms, sizes = settings.get("retention.ms", "-1"), settings.get("retention.bytes", "-1")
+    if sizes != "-1" and int(sizes) < MOST_BYTES:
+        return 0.0
+    return INF if ages_ms == "-1" else max(0.0, int(ages_ms) - ANSWER_MS)
 
 
 def _place(line: Line) -> str:
@@ -143,7 +166,16 @@ def wrong_records(expected: ExpectedCluster, look: Line) -> Iterator[tuple[str, 
     for place, (start, pairs) in look["records"].items():
         if start < expected.deleted.get(place, 0):
             yield place, f"records below {expected.deleted[place]} were deleted, and the log starts at {start}"
-        if start > expected.requested.get(place, 0):
+        kept_ms = expected.kept_ms.get(place.rpartition("-")[0], INF)
+        young = [
+            offset
+            for offset, at in expected.written.get(place, {}).items()
+            if expected.requested.get(place, 0) <= offset < start and look["t"] - at < kept_ms * 1e6
+        ]
+        if kept_ms < INF:
+            if young:
+                yield place, f"the log starts at {start}, and the record at offset {young[0]} is too young to expire"
+        elif start > expected.requested.get(place, 0):
             yield (
                 place,
                 f"the log starts at {start}, and no client deleted records from {expected.requested.get(place, 0)} on",
@@ -179,6 +211,8 @@ def check(run: CheckedRun) -> Outcome:
         return Outcome(NOT_APPLICABLE, "the cluster had no administrator")
     operations = [line for line in journal if line["event"] == ADMINISTERED]
     expected, looks = expected_by(journal), [line for line in journal if line["event"] == CLUSTER_SEEN]
+    if any(fault.group == FaultGroup.CLOCK for fault in run.history.faults):
+        expected.kept_ms = dict.fromkeys(expected.kept_ms, 0.0)  # a record is as old as a broker's clock says
     effective = sum(line["outcome"] == "ok" for line in operations)
     detail = f"{effective} of {counted(len(operations), 'operation')} answered"
     if FINAL not in run.history.phase_names:

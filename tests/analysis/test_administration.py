@@ -11,15 +11,18 @@ Line = dict[str, Any]
 
 def done(operation: str, target: str = "__side-1", outcome: str = "ok", **arguments: Any) -> Line:
     told = {"operation": operation, "target": target, "outcome": outcome, "error": "", "arguments": arguments}
-    return {"event": "administered", "client": "administrator-1", **told}
+    return {"event": "administered", "client": "administrator-1", "t": 0, **told}
 
 
 def created(partitions: int = 1, outcome: str = "ok", **settings: str) -> Line:
     return done("create", outcome=outcome, partitions=partitions, settings=settings)
 
 
-def seen(topics: dict[str, Any], records: dict[str, Any] | None = None, groups: dict[str, int] | None = None) -> Line:
-    return {"event": "cluster_seen", "nodes": [1], "topics": topics, "records": records or {}, "groups": groups or {}}
+def seen(
+    topics: dict[str, Any], records: dict[str, Any] | None = None, groups: dict[str, int] | None = None, at_s: float = 0
+) -> Line:
+    answers = {"topics": topics, "records": records or {}, "groups": groups or {}}
+    return {"event": "cluster_seen", "nodes": [1], "t": int(at_s * 1e9), **answers}
 
 
 def topic(partitions: int, **settings: str) -> dict[str, Any]:
@@ -91,6 +94,18 @@ SHORTENED = [*WRITTEN, done("delete-records", partition=0, offset=2, start=2)]
             seen({SIDE: topic(1)}, {"__side-1-0": [0, [[0, "a"], [1, "b"], [2, "c"]]]}),
             seen({SIDE: topic(1)}, {"__side-1-0": [3, []]}),
             "the log starts at 3, and no client deleted records from 0 on",
+        ),
+        (
+            [*WRITTEN, done("configure", settings={"retention.ms": "20000"})],
+            seen({SIDE: topic(1, **{"retention.ms": "20000"})}, {"__side-1-0": [2, [[2, "c"]]]}, at_s=21),
+            seen({SIDE: topic(1, **{"retention.ms": "20000"})}, {"__side-1-0": [2, [[2, "c"]]]}, at_s=9),
+            "the log starts at 2, and the record at offset 0 is too young to expire",
+        ),
+        (
+            [*WRITTEN, done("configure", settings={"retention.bytes": "1000"})],
+            seen({SIDE: topic(1, **{"retention.bytes": "1000"})}, {"__side-1-0": [2, [[2, "c"]]]}),
+            seen({SIDE: topic(1, **{"retention.bytes": "1000"})}, {"__side-1-0": [1, [[2, "c"]]]}),
+            "1 acknowledged record absent, the first at offset 1 with the value b; there is nothing",
         ),
     ],
 )

@@ -93,10 +93,10 @@ SETTINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "max.message.bytes": ("100000", "1000000", "2000000"),
     "index.interval.bytes": ("256", "4096", "65536"),
     "segment.ms": ("1000", "10000", "600000"),
-    "retention.ms": ("-1", "1000000000000", "3000000000000"),
-    "retention.bytes": ("-1", "1000000000", "2000000000"),
+    "retention.ms": ("-1", "1500", "20000"),
+    "retention.bytes": ("-1", "1000", "1000000000"),
 }
-"""Values of a side topic's settings. None of them lets a record expire within a run."""
+"""Values of a side topic's settings. Some let records expire within a run."""
 WEIGHTS: Final = {
     "create": 4,
     "write": 4,
