@@ -358,20 +358,22 @@ class SimulatedClient:
             self._forget(topic, partition)
         return ErrorCode(response.error_code), response.base_offset
 
-    async def end(self, topic: str, partition: int, *, timeout: float) -> int:
-        """The leader's high watermark. Raises as `offset`."""
-        return await self.offset(topic, partition, LATEST_TIMESTAMP, timeout=timeout)
+    async def end(self, topic: str, partition: int, *, timeout: float, broker: int | None = None) -> int:
+        """The high watermark of the leader, or of `broker`, whether or not it leads. Raises as `offset`."""
+        return await self.offset(topic, partition, LATEST_TIMESTAMP, timeout=timeout, broker=broker)
 
     async def start(self, topic: str, partition: int, *, timeout: float) -> int:
         """The start of the leader's log. Raises as `offset`."""
         return await self.offset(topic, partition, EARLIEST_TIMESTAMP, timeout=timeout)
 
-    async def offset(self, topic: str, partition: int, timestamp: int, *, timeout: float) -> int:
+    async def offset(
+        self, topic: str, partition: int, timestamp: int, *, timeout: float, broker: int | None = None
+    ) -> int:
         """The offset of the first record that is not earlier than a timestamp in ms, or for a special timestamp; -1
         without one. Raises `RefusedError`, and `UncertainError` without an answer."""
         query = ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
         request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[query])])
-        answer = await self._ask_leader(topic, partition, request, LIST_OFFSETS_VERSION, timeout)
+        answer = await self._ask_leader(topic, partition, request, LIST_OFFSETS_VERSION, timeout, broker)
         assert isinstance(answer, ListOffsetsResponse)
         state = answer.topics[0].partitions[0]
         if state.error_code != ErrorCode.NONE:
@@ -436,23 +438,6 @@ class SimulatedClient:
                     await asyncio.sleep(RETRY_PAUSE_S)
         return records
 
-    async def end_at(self, broker: int, topic: str, partition: int, timeout: float = 5.0) -> int:
-        """The end of a partition that this broker returns to a consumer, whether or not it leads. Raises `RefusedError`
-        for an error code, `UncertainError` without an answer."""
-        query = ListOffsetsTopic(
-            name=topic, partitions=[ListOffsetsPartition(partition_index=partition, timestamp=LATEST_TIMESTAMP)]
-        )
-        request = ListOffsetsRequest(replica_id=CONSUMER, topics=[query])
-        try:
-            answer = await self._connector.request(broker, request, LIST_OFFSETS_VERSION, timeout)
-        except OSError as error:
-            raise UncertainError(str(error)) from error
-        assert isinstance(answer, ListOffsetsResponse)
-        state = answer.topics[0].partitions[0]
-        if state.error_code != ErrorCode.NONE:
-            raise RefusedError(ErrorCode(state.error_code))
-        return state.offset
-
     def close(self) -> None:
         """Drop every connection."""
         self._connector.close()
@@ -462,10 +447,13 @@ class SimulatedClient:
         """Forget the leader, which is unreachable or does not lead; another broker may have newer metadata."""
         self._turn += self._leaders.pop((topic, partition), None) is not None
 
-    async def _ask_leader(self, topic: str, partition: int, request: Message, version: int, timeout: float) -> Message:
+    async def _ask_leader(
+        self, topic: str, partition: int, request: Message, version: int, timeout: float, broker: int | None = None
+    ) -> Message:
+        """The answer of the leader, or of `broker`."""
         try:
             async with asyncio.timeout(timeout):
-                leader = self._leaders.get((topic, partition))
+                leader = self._leaders.get((topic, partition)) if broker is None else broker
                 if leader is None:
                     leader = await self.leader_of(topic, partition)
                 return await self._connector.request(leader, request, version, timeout)

@@ -11,19 +11,17 @@ last process ends, and this module ensures that the last process ends. The proce
            +- command (and all nodes)
 
 So SIGKILL of any of them leaves nothing behind. Only an empty control group outlives the kernel's own cleanup: the
-janitor removes it, or the next janitor. Standard library only; `enter_sandbox` and `spawn_in_sandbox` start it as a
-program.
+janitor removes it, or the next janitor. Standard library only; `enter_sandbox` starts it as a program.
 """
 
 import contextlib
 import os
 import select
 import signal
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from orchestrator.machine import cgroups, links, syscalls
 from orchestrator.machine.programs import program, search_path
@@ -51,49 +49,10 @@ def enter_sandbox(argv: Sequence[str]) -> NoReturn:
 
     Replaces the calling process (exec), so its state is lost. Raises `OSError` when Python itself cannot be started.
     """
-    command = _outer_command(argv, leash=None)
+    command = program(__name__, "-1", *argv)
     sys.stdout.flush()
     sys.stderr.flush()
     os.execv(command[0], command)
-
-
-class Sandbox:
-    """A sandbox started as a child of the calling process. It ends with the command, on `kill`, and with the caller."""
-
-    def __init__(self, process: subprocess.Popen[Any], leash: int) -> None:
-        self.process = process
-        self._leash = leash
-
-    def kill(self) -> None:
-        """Kill everything in the sandbox and wait until it is gone."""
-        if self._leash >= 0:
-            os.close(self._leash)
-            self._leash = -1
-        self.process.wait()
-
-    def wait(self, timeout_s: float | None = None) -> int:
-        """Wait for the command's end; returns its exit code. Raises `subprocess.TimeoutExpired`."""
-        code = self.process.wait(timeout_s)
-        self.kill()
-        return code
-
-
-def spawn_in_sandbox(argv: Sequence[str], **options: Any) -> Sandbox:
-    """Run `argv` in a new sandbox as a child process; `options` are those of `subprocess.Popen`."""
-    tied, leash = os.pipe()
-    try:
-        options["pass_fds"] = (*options.get("pass_fds", ()), tied)
-        process = subprocess.Popen(_outer_command(argv, leash=tied), **options)
-    except BaseException:
-        os.close(leash)
-        raise
-    finally:
-        os.close(tied)
-    return Sandbox(process, leash)
-
-
-def _outer_command(argv: Sequence[str], leash: int | None) -> list[str]:
-    return program(__name__, str(-1 if leash is None else leash), *argv)
 
 
 def main(arguments: list[str]) -> NoReturn:

@@ -40,7 +40,7 @@ class Readers:
             for partition in self._known:
                 asked_at, known = loop.time(), self._known[partition]
                 try:
-                    end = await self._client.end_at(broker, self._topic, partition, ANSWER_WITHIN_S)
+                    end = await self._client.end(self._topic, partition, timeout=ANSWER_WITHIN_S, broker=broker)
                 except (RefusedError, UncertainError):
                     continue
                 self.answers += 1

@@ -193,7 +193,7 @@ async def test_a_successor_without_its_log_waits_for_the_lease_of_the_last_leade
     others = {node: address for node, address in cluster.addresses.items() if node != ids[leader]}
     await append(SimulatedClient(others), ids[leader])
     with pytest.raises(RefusedError):
-        await client.end_at(ids[leader], TOPIC, 0)
+        await client.end(TOPIC, 0, timeout=5.0, broker=ids[leader])
 
 
 LONGER = {"broker.session.timeout.ms": "12000", "broker.lease.ms": "10000"}

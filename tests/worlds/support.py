@@ -1,6 +1,7 @@
 """Shared parts of the tests of worlds: a specification with the stand-in broker, and a scenario in a sandbox."""
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from installation.files import PROJECT_ROOT
-from orchestrator.machine.sandbox import Sandbox, spawn_in_sandbox
+from orchestrator.machine.programs import program
 from orchestrator.worlds.base import Node, WorldSpec
 from systems.service import Place, Service
 
@@ -83,6 +84,41 @@ def send(node: Node, line: str) -> None:
     with socket.create_connection((node.address, node.port), timeout=DEADLINE_S) as connection:
         connection.sendall(line.encode() + b"\n")
         assert connection.recv(16) == b"ok\n"
+
+
+class Sandbox:
+    """A sandbox started as a child of the calling process. It ends with the command, on `kill`, and with the caller."""
+
+    def __init__(self, process: subprocess.Popen[Any], leash: int) -> None:
+        self.process = process
+        self._leash = leash
+
+    def kill(self) -> None:
+        """Kill everything in the sandbox and wait until it is gone."""
+        if self._leash >= 0:
+            os.close(self._leash)
+            self._leash = -1
+        self.process.wait()
+
+    def wait(self, timeout_s: float | None = None) -> int:
+        """Wait for the command's end; returns its exit code. Raises `subprocess.TimeoutExpired`."""
+        code = self.process.wait(timeout_s)
+        self.kill()
+        return code
+
+
+def spawn_in_sandbox(argv: Sequence[str], **options: Any) -> Sandbox:
+    """Run `argv` in a new sandbox as a child process; `options` are those of `subprocess.Popen`."""
+    tied, leash = os.pipe()
+    try:
+        options["pass_fds"] = (*options.get("pass_fds", ()), tied)
+        process = subprocess.Popen(program("orchestrator.machine.sandbox", str(tied), *argv), **options)
+    except BaseException:
+        os.close(leash)
+        raise
+    finally:
+        os.close(tied)
+    return Sandbox(process, leash)
 
 
 def launch(scenario: str, *arguments: str, module: str = "tests.worlds.scenarios") -> Sandbox:

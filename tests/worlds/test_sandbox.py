@@ -14,9 +14,9 @@ import pytest
 
 from installation.files import PROJECT_ROOT
 from orchestrator.machine import cgroups
-from orchestrator.machine.sandbox import Sandbox, current_sandbox, spawn_in_sandbox
+from orchestrator.machine.sandbox import current_sandbox
 from tests.worlds.footprint import Footprint, children, machine_wide
-from tests.worlds.support import DEADLINE_S, launch, own_run_id, result
+from tests.worlds.support import DEADLINE_S, Sandbox, launch, own_run_id, result, spawn_in_sandbox
 from tests.worlds.test_process_world import until
 
 pytestmark = pytest.mark.root
