@@ -184,12 +184,18 @@ def _client(directory: Path, process: int, rows: pa.Table) -> None:
 
 
 def blocks_of(rows: pa.Table) -> Iterator[dict[str, Any]]:
-    """The announcements of the blocks that have the values of these appends."""
+    """The announcements of the blocks that have the values of these appends. Unused values are given back."""
     appends = rows.filter(pc.equal(rows["f"], APPEND))
-    blocks, at = np.unique(appends["value"].to_numpy() // RESERVATION_BLOCK, return_index=True)
-    for block, number in zip(blocks.tolist(), appends["partition"].to_numpy()[at].tolist(), strict=True):
-        place = {"topic": "log", "partition": number}
-        yield {**place, "first": block * RESERVATION_BLOCK, "count": RESERVATION_BLOCK, "t": 1}
+    blocks, at, used = np.unique(
+        appends["value"].to_numpy() // RESERVATION_BLOCK, return_index=True, return_counts=True
+    )
+    partitions = appends["partition"].to_numpy()[at]
+    for first, number, count in zip(
+        (blocks * RESERVATION_BLOCK).tolist(), partitions.tolist(), used.tolist(), strict=True
+    ):
+        yield {"topic": "log", "partition": number, "first": first, "count": RESERVATION_BLOCK, "t": 1}
+        if count < RESERVATION_BLOCK:
+            yield {"unused": first + count, "count": RESERVATION_BLOCK - count}
 
 
 if __name__ == "__main__":
