@@ -106,26 +106,22 @@ async def test_a_client_waits_for_its_requested_timeout() -> None:
     assert "t" in node.image.topics
 
 
-def test_the_queue_is_bounded_except_for_session_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_queue_is_bounded_except_for_session_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(active, "MAX_QUEUED", 2)
-
-    async def story() -> None:
-        node = await a_node(1)
-        node.quorum.may_commit.clear()
-        waiting = []
-        for name in ("first", "second", "third"):
-            waiting.append(asyncio.ensure_future(node.controller.handle_create_topics(topic_request(name, [1]), 7)))
-            await asyncio.sleep(0.01)
-        refused = await node.controller.handle_create_topics(topic_request("fourth", [1]), 7)
-        assert refused.topics[0].error_code == ErrorCode.REQUEST_TIMED_OUT
-        leaving = asyncio.ensure_future(node.heartbeat(1, want_fence=True))
-        await asyncio.sleep(0.1)
-        node.quorum.may_commit.set()
-        answers = await asyncio.gather(*waiting)
-        assert [answer.topics[0].error_code for answer in answers] == [0, 0, 0]
-        assert (await leaving).is_fenced
-
-    play(story())
+    node = await a_node(1)
+    node.quorum.may_commit.clear()
+    waiting = []
+    for name in ("first", "second", "third"):
+        waiting.append(asyncio.ensure_future(node.controller.handle_create_topics(topic_request(name, [1]), 7)))
+        await asyncio.sleep(0.01)
+    refused = await node.controller.handle_create_topics(topic_request("fourth", [1]), 7)
+    assert refused.topics[0].error_code == ErrorCode.REQUEST_TIMED_OUT
+    leaving = asyncio.ensure_future(node.heartbeat(1, want_fence=True))
+    await asyncio.sleep(0.1)
+    node.quorum.may_commit.set()
+    answers = await asyncio.gather(*waiting)
+    assert [answer.topics[0].error_code for answer in answers] == [0, 0, 0]
+    assert (await leaving).is_fenced
 
 
 async def test_a_broker_that_falls_silent_is_fenced_after_its_session_and_not_before() -> None:

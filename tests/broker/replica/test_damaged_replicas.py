@@ -117,56 +117,52 @@ async def test_a_damaged_follower_outside_the_isr_starts_empty_and_keeps_its_old
 
 
 @pytest.mark.parametrize("moved", [False, True], ids=["before it is moved", "behind that"])
-def test_a_broker_killed_while_it_moves_a_damaged_replica_does_not_trust_it_or_its_offsets(
-    tmp_path: Path, moved: bool, monkeypatch: pytest.MonkeyPatch
+async def test_a_broker_killed_while_it_moves_a_damaged_replica_does_not_trust_it_or_its_offsets(
+    cluster: Cluster, /, tmp_path: Path, moved: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     points = tmp_path / "n2" / "recovery-point-offset-checkpoint"
     known_at_creation: list[bool] = []
+    await cluster.start(1, 2)
+    await cluster.create_topic([1, 2])
+    await killed_with_records(cluster, 2, "a", "b", "c")
+    flip(log_file(tmp_path, 2), 65)
+    cluster.elect(1, [1])
+    await cluster.hear()
+    await cluster.start(2)
+    node = cluster.nodes[2]
+    rename = node.disk.rename
 
-    async def story(cluster: Cluster) -> None:
-        await cluster.start(1, 2)
-        await cluster.create_topic([1, 2])
-        await killed_with_records(cluster, 2, "a", "b", "c")
-        flip(log_file(tmp_path, 2), 65)
-        cluster.elect(1, [1])
-        await cluster.hear()
-        await cluster.start(2)
-        node = cluster.nodes[2]
-        rename = node.disk.rename
+    def die(source: str, target: str) -> None:
+        if moved:
+            rename(source, target)
+        monkeypatch.setattr(node.disk, "replace_file", refuse)
+        raise OSError(errno.EIO, os.strerror(errno.EIO), source)
 
-        def die(source: str, target: str) -> None:
-            if moved:
-                rename(source, target)
-            monkeypatch.setattr(node.disk, "replace_file", refuse)
-            raise OSError(errno.EIO, os.strerror(errno.EIO), source)
+    async def refuse(path: str, _: bytes) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), path)
 
-        async def refuse(path: str, _: bytes) -> None:
-            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+    monkeypatch.setattr(node.disk, "rename", die)
+    cluster.elect(1, [1])
+    await cluster.hear()
+    await until(lambda: bool(node.disk_failures))
+    await cluster.kill(2)
 
-        monkeypatch.setattr(node.disk, "rename", die)
-        cluster.elect(1, [1])
-        await cluster.hear()
-        await until(lambda: bool(node.disk_failures))
-        await cluster.kill(2)
+    await cluster.start(2)
+    node = cluster.nodes[2]
+    assert bool(node.traced("partition_failed")) is not moved
+    assert TOPIC in points.read_text()
+    replace_file = node.disk.replace_file
 
-        await cluster.start(2)
-        node = cluster.nodes[2]
-        assert bool(node.traced("partition_failed")) is not moved
-        assert TOPIC in points.read_text()
-        replace_file = node.disk.replace_file
+    async def noted(path: str, content: bytes) -> None:
+        if path.endswith(METADATA_FILE):
+            known_at_creation.append(TOPIC in points.read_text())
+        await replace_file(path, content)
 
-        async def noted(path: str, content: bytes) -> None:
-            if path.endswith(METADATA_FILE):
-                known_at_creation.append(TOPIC in points.read_text())
-            await replace_file(path, content)
-
-        monkeypatch.setattr(node.disk, "replace_file", noted)
-        cluster.elect(1, [1])
-        await cluster.hear()
-        await until(lambda: node.content() == ["a", "b", "c"])
-        assert known_at_creation == [False]
-
-    tell(tmp_path, story, **FLUSH)
+    monkeypatch.setattr(node.disk, "replace_file", noted)
+    cluster.elect(1, [1])
+    await cluster.hear()
+    await until(lambda: node.content() == ["a", "b", "c"])
+    assert known_at_creation == [False]
 
 
 @pytest.mark.parametrize("heard", ["one by one", "at once"])

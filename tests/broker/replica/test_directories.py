@@ -34,25 +34,21 @@ class MortalDisk(RealDisk):
 
 @pytest.mark.parametrize("index", [0, 99_999])
 @pytest.mark.parametrize("length", [1, 230, 240, 244, 249])
-def test_a_partition_is_set_aside_however_long_its_topics_name(tmp_path: Path, length: int, index: int) -> None:
+async def test_a_partition_is_set_aside_however_long_its_topics_name(tmp_path: Path, length: int, index: int) -> None:
     topic, other = "x" * length, "x" * (length - 1) + "y"
-
-    async def story() -> None:
-        disk = RealDisk(str(tmp_path))
-        directories = PartitionDirectories(disk, LogConfig())
-        names = []
-        for name in (topic, topic, other):
-            log = await directories.create(name, index, ID)
-            await log.close()
-            assert await directories.scan() == [Found(name, index, ID)]
-            names.append(await directories.set_aside(name, index))
-            assert await directories.scan() == []
-        assert sorted(disk.list("")) == sorted(set(names))
-        assert len(names) == len(set(names))
-        assert all(name.endswith("-aside") and METADATA_FILE in disk.list(name) for name in names)
-        disk.close()
-
-    asyncio.run(story())
+    disk = RealDisk(str(tmp_path))
+    directories = PartitionDirectories(disk, LogConfig())
+    names = []
+    for name in (topic, topic, other):
+        log = await directories.create(name, index, ID)
+        await log.close()
+        assert await directories.scan() == [Found(name, index, ID)]
+        names.append(await directories.set_aside(name, index))
+        assert await directories.scan() == []
+    assert sorted(disk.list("")) == sorted(set(names))
+    assert len(names) == len(set(names))
+    assert all(name.endswith("-aside") and METADATA_FILE in disk.list(name) for name in names)
+    disk.close()
 
 
 async def test_a_name_that_fits_stays_whole(tmp_path: Path) -> None:

@@ -199,31 +199,28 @@ async def test_a_peer_that_does_not_read_is_not_read_either(echo: Echo, port: in
 
 
 @pytest.mark.parametrize("waits", [False, True])
-def test_answers_are_bounded_wherever_they_wait(waits: bool) -> None:
+@played_by(serve, max_queued=200)
+async def test_answers_are_bounded_wherever_they_wait(echo: Echo, port: int, /, waits: bool) -> None:
     """Behind one that is not there yet, and among those to requests that have come with one read of the socket."""
     names = [b"%04d" % number for number in range(100)]
-
-    async def story(echo: Echo, port: int) -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 16)
-        before = [b"head"] if waits else []
-        writer.write(b"".join([framed(b"late" + name) for name in before]))
-        writer.write(b"".join([framed(b"long" + name) for name in names]))
-        await echo.until(lambda: len(echo.begun) >= 5)
-        await asyncio.sleep(0.1)  # no event shows a request that has not started
-        assert len(echo.begun) <= (6 if waits else 40), "both sockets' buffers take some, where nothing waits"
-        for name in before:
-            echo.late[name].fill([framed(name)])
-            assert await answer(reader) == name
-        for name in names:
-            got = await answer(reader)
-            assert (got[:4], len(got)) == (name, 4 + (1 << 20))
-        assert echo.begun == before + names
-        (connection,) = echo.listener._connections
-        assert connection.is_idle
-        assert not connection._output_bytes
-        writer.close()
-
-    serve(story, max_queued=200)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 16)
+    before = [b"head"] if waits else []
+    writer.write(b"".join([framed(b"late" + name) for name in before]))
+    writer.write(b"".join([framed(b"long" + name) for name in names]))
+    await echo.until(lambda: len(echo.begun) >= 5)
+    await asyncio.sleep(0.1)  # no event shows a request that has not started
+    assert len(echo.begun) <= (6 if waits else 40), "both sockets' buffers take some, where nothing waits"
+    for name in before:
+        echo.late[name].fill([framed(name)])
+        assert await answer(reader) == name
+    for name in names:
+        got = await answer(reader)
+        assert (got[:4], len(got)) == (name, 4 + (1 << 20))
+    assert echo.begun == before + names
+    (connection,) = echo.listener._connections
+    assert connection.is_idle
+    assert not connection._output_bytes
+    writer.close()
 
 
 def test_memory_of_a_connection_is_counted_once_for_every_kind_of_answer(tmp_path: Path) -> None:

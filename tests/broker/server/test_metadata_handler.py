@@ -12,6 +12,7 @@ from broker.server.connection import NotReady
 from broker.server.handlers import metadata_handler
 from broker.server.handlers.metadata_handler import MetadataHandler
 from broker.server.work_budget import Turns
+from tests.stories import run_by
 
 VERSION = 12
 
@@ -79,11 +80,8 @@ def test_without_an_unfenced_broker_metadata_names_no_controller() -> None:
     assert asyncio.run(story()) == NO_LEADER
 
 
-def test_a_broker_behind_in_the_metadata_log_answers_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+@run_by(asyncio.run)
+async def test_a_broker_behind_in_the_metadata_log_answers_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata_handler, "SETTLING_TIMEOUT_S", 0.01)
-
-    async def story() -> None:
-        with pytest.raises(NotReady, match="has not caught up"):
-            await handler(MetadataImage(), caught_up=False).metadata(MetadataRequest(), VERSION, None)
-
-    asyncio.run(story())
+    with pytest.raises(NotReady, match="has not caught up"):
+        await handler(MetadataImage(), caught_up=False).metadata(MetadataRequest(), VERSION, None)
