@@ -46,8 +46,13 @@ def marks() -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
+        shared = [
+            each.value
+            for each in tree.body
+            if isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == "pytestmark"
+        ]
         for name, node in definitions(tree):
-            for decorator in node.decorator_list:
+            for decorator in (*node.decorator_list, *(shared if name.startswith("test_") else ())):
                 for rule in conforms(decorator):
                     found.setdefault(rule, []).append(f"{path.relative_to(ROOT)}::{name}")
     return found

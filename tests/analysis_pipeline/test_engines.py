@@ -35,6 +35,8 @@ from tests.analysis_pipeline.stored_run import StoredRun
 from tests.analysis_pipeline.test_replica_mutations import FAIL, LAWFUL, UNKNOWN, replicas_check
 from tests.search.imagined import SHORT
 
+pytestmark = pytest.mark.spark
+
 
 def compacted(run: Path, seed: int, partitions: int, rows_per_file: int) -> Path:
     """Random histories, good and bad, as the Parquet files of a run; its `tables/`. Most appends to every fourth
@@ -45,7 +47,6 @@ def compacted(run: Path, seed: int, partitions: int, rows_per_file: int) -> Path
 
 
 @pytest.mark.rotating(3, among="both engines")
-@pytest.mark.spark
 @pytest.mark.parametrize("span", [SPAN, 2], ids=["whole partitions", "spread partitions"])
 def test_spark_and_process_give_the_same_report(spark: SparkHandle, tmp_path: Path, span: int) -> None:
     tables = compacted(tmp_path, seed=7, partitions=40, rows_per_file=2)
@@ -62,7 +63,6 @@ def sevens(value: int) -> bool:
 
 
 @pytest.mark.rotating(3, among="both engines")
-@pytest.mark.spark
 @pytest.mark.parametrize("span", [SPAN, 2], ids=["whole partitions", "spread partitions"])
 def test_both_engines_leave_gaps_explained_by_a_lost_record_undecided(
     spark: SparkHandle, tmp_path: Path, span: int
@@ -75,7 +75,6 @@ def test_both_engines_leave_gaps_explained_by_a_lost_record_undecided(
     assert check_log(plan, spark.tasks(), upper_bound="session", owners=owners) == expected
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize("span", [SPAN, 2], ids=["whole partitions", "spread partitions"])
 def test_both_engines_report_damage_in_the_same_words(spark: SparkHandle, tmp_path: Path, span: int) -> None:
     histories = [[ok(1, 10, 20, 0), ok(2, 30, 40, 1)], [ok(1, 20, 10, 0), ok(2, 30, 40, 1)]]
@@ -88,7 +87,6 @@ def test_both_engines_report_damage_in_the_same_words(spark: SparkHandle, tmp_pa
     assert str(on_spark.value) == str(in_process.value)
 
 
-@pytest.mark.spark
 def test_both_engines_name_a_file_that_disappears(spark: SparkHandle, tmp_path: Path) -> None:
     plan = LogPlan.of(stored(tmp_path, table([ok(1, 10, 20, 0)], [ok(1, 10, 20, 0)])))
     gone = next((tmp_path / "tables").rglob("partition=1/*.parquet"))
@@ -98,7 +96,6 @@ def test_both_engines_name_a_file_that_disappears(spark: SparkHandle, tmp_path: 
             check_log(plan, tasks, upper_bound="strict")
 
 
-@pytest.mark.spark
 def test_both_engines_check_an_empty_run(spark: SparkHandle, tmp_path: Path) -> None:
     report = check_log(LogPlan.of(tmp_path), spark.tasks(), upper_bound="strict")
     assert report == check_log(LogPlan.of(tmp_path), upper_bound="strict")
@@ -106,7 +103,6 @@ def test_both_engines_check_an_empty_run(spark: SparkHandle, tmp_path: Path) -> 
 
 
 @pytest.mark.rotating(3, among="both engines")
-@pytest.mark.spark
 @pytest.mark.parametrize(
     "change",
     [
@@ -130,7 +126,6 @@ def test_both_engines_give_the_same_anomalies(spark: SparkHandle, tmp_path: Path
 
 
 @pytest.mark.rotating(3, among="both engines")
-@pytest.mark.spark
 @pytest.mark.parametrize(
     "name",
     [
@@ -157,7 +152,6 @@ def test_both_engines_give_the_same_anomalies_of_replicas(spark: SparkHandle, tm
     assert replicas_check(there).detail == replicas_check(here).detail
 
 
-@pytest.mark.spark
 def test_registers_have_the_same_report_certificate_and_verification(tmp_path: Path, spark: SparkHandle) -> None:
     outcomes: list[tuple[object, ...]] = []
     for name, is_wrong in (("right", False), ("wrong", True)):
@@ -175,7 +169,6 @@ def test_registers_have_the_same_report_certificate_and_verification(tmp_path: P
 
 
 @pytest.mark.rotating(3, among="both engines")
-@pytest.mark.spark
 @pytest.mark.parametrize("stale", [False, True])
 def test_both_engines_say_the_same_of_registers(spark: SparkHandle, tmp_path: Path, stale: bool) -> None:
     run = StoredRegisters(tmp_path / "run", stale=stale).write()
@@ -187,7 +180,6 @@ def test_both_engines_say_the_same_of_registers(spark: SparkHandle, tmp_path: Pa
 
 
 @pytest.mark.rotating(3, among="both engines")
-@pytest.mark.spark
 def test_runs_spread_over_workers_are_those_of_this_process(spark: SparkHandle, tmp_path: Path) -> None:
     campaign = tmp_path / "short.toml"
     campaign.write_text(SHORT)
@@ -200,13 +192,11 @@ def test_runs_spread_over_workers_are_those_of_this_process(spark: SparkHandle, 
     ]
 
 
-@pytest.mark.spark
 def test_remote_storage_has_the_same_findings(spark: SparkHandle, tmp_path: Path) -> None:
     tasks = test_remote_store.all_of(tmp_path)
     assert compare_store(tasks, spark.tasks()) == compare_store(tasks, in_sequence)
 
 
-@pytest.mark.spark
 def test_a_worker_reads_the_logs_of_the_metadata_quorum(
     spark: SparkHandle, quorum: StoredQuorum, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,7 +208,6 @@ def test_a_worker_reads_the_logs_of_the_metadata_quorum(
     assert judged(run, context) == expected
 
 
-@pytest.mark.spark
 def test_the_error_of_a_task_is_named_without_the_frames_of_java(spark: SparkHandle) -> None:
     with pytest.raises(RuntimeError) as raised:
         spark.tasks()(int, ["1", "two"])
@@ -234,7 +223,6 @@ def _partition(_: int) -> int:
     return number
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize("count", [3, 300])
 def test_a_heavy_task_is_one_of_spark_and_light_ones_share(spark: SparkHandle, count: int) -> None:
     partitions = spark.tasks()(_partition, range(count), [HEAVY] * count)
@@ -247,7 +235,6 @@ def _wait(marker: Path) -> None:
     time.sleep(600)
 
 
-@pytest.mark.spark
 def test_work_that_is_cancelled_ends(spark: SparkHandle, tmp_path: Path) -> None:
     """As after Ctrl-C. The session lives on."""
     ended: list[BaseException] = []
@@ -269,7 +256,6 @@ def test_work_that_is_cancelled_ends(spark: SparkHandle, tmp_path: Path) -> None
     assert spark.tasks()(abs, [-1]) == [1]
 
 
-@pytest.mark.spark
 def test_the_processor_time_of_spark_is_in_the_cost_of_the_analysis(spark: SparkHandle, tmp_path: Path) -> None:
     spark.tasks()
     spark.new_cpu_s()

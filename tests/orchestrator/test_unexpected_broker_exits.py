@@ -17,6 +17,7 @@ from orchestrator.command.line import main
 from orchestrator.worlds.namespaces.requirements import missing
 from tests.orchestrator.live_run import LiveRun
 
+pytestmark = pytest.mark.rotating(13, among="real-time campaigns")
 UNDRAWN = ("--engine", "in-process", "--no-plots", "--quiet")
 ALIEN = """
 name = "alien"
@@ -27,7 +28,6 @@ world = "process"
 """
 
 
-@pytest.mark.rotating(13, among="real-time campaigns")
 def test_the_run_does_not_wait_for_an_ended_broker(tmp_path: Path) -> None:
     campaign = tmp_path / "alien.toml"
     campaign.write_text(ALIEN)
@@ -58,7 +58,6 @@ duration_s = 0.1
 """
 
 
-@pytest.mark.rotating(13, among="real-time campaigns")
 def test_a_broker_that_exits_after_all_heals_is_found_and_the_run_completes_without_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,7 +97,6 @@ def exits(verdict: dict[str, Any]) -> list[str]:
     return [each["sentence"] for each in verdict["anomalies"] if each["name"] == "unexpected-exit"]
 
 
-@pytest.mark.rotating(13, among="real-time campaigns")
 @pytest.mark.parametrize("world", WORLDS)
 def test_a_broker_killed_from_outside_is_found(tmp_path: Path, world: str) -> None:
     run = LiveRun(tmp_path, world)
@@ -108,7 +106,6 @@ def test_a_broker_killed_from_outside_is_found(tmp_path: Path, world: str) -> No
     assert "the process on n2 ended by signal 9 (SIGKILL), though nothing was done to it" in sentence
 
 
-@pytest.mark.rotating(13, among="real-time campaigns")
 @pytest.mark.parametrize("world", WORLDS)
 def test_a_broker_suspended_from_outside_is_found_and_the_run_completes(tmp_path: Path, world: str) -> None:
     run = LiveRun(tmp_path, world)
@@ -119,7 +116,6 @@ def test_a_broker_suspended_from_outside_is_found_and_the_run_completes(tmp_path
     assert run.journal()[-1]["name"] == "done", "it was woken with everything else that was healed"
 
 
-@pytest.mark.rotating(13, among="real-time campaigns")
 def test_a_broker_restarted_by_another_process_is_found(tmp_path: Path) -> None:
     run = LiveRun(tmp_path, "process")
     run.await_line(event="note", text="first_ack")
@@ -151,7 +147,6 @@ runpy.run_module("broker", run_name="__main__", alter_sys=True)
 """
 
 
-@pytest.mark.rotating(13, among="real-time campaigns")
 @pytest.mark.parametrize("world", WORLDS)
 def test_a_broker_that_exits_after_a_failed_assertion_is_found(tmp_path: Path, world: str) -> None:
     own = tmp_path / "mortal"

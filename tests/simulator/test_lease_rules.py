@@ -13,6 +13,7 @@ from simulator.cluster import SimulatedCluster
 from tests.simulator.stories import started
 from tests.simulator.storm import QUICK, TOPIC
 
+pytestmark = pytest.mark.conforms("H31")
 LONG = {**QUICK, "broker.session.timeout.ms": "6000", "broker.lease.ms": "5000"}
 
 
@@ -27,7 +28,6 @@ def found(cluster: SimulatedCluster) -> dict[str, str]:
     return {finding.oracle: finding.sentence for finding in cluster.watch.findings.found}
 
 
-@pytest.mark.conforms("H31")
 @pytest.mark.kills("refused_is_dead")
 def test_a_leader_replaced_under_a_lease_is_found_without_commits() -> None:
     for mutants in ((), ("refused_is_dead",)):
@@ -79,7 +79,6 @@ async def be_cut_off(cluster: SimulatedCluster) -> None:
     await asyncio.sleep(3)
 
 
-@pytest.mark.conforms("H31")
 def test_the_oracle_tests_requests_at_leaders_without_a_lease() -> None:
     with SimulatedCluster(1, properties=QUICK) as cluster:
         cluster.run(be_cut_off(cluster))
@@ -89,7 +88,6 @@ def test_the_oracle_tests_requests_at_leaders_without_a_lease() -> None:
         assert 0 < cluster.watch.findings.checks["request-would-be-answered"] < checks
 
 
-@pytest.mark.conforms("H31")
 @pytest.mark.parametrize(
     ("plant", "answered"), [(fetches_without, "a consumer's Fetch"), (lists_without, "ListOffsets")]
 )

@@ -13,6 +13,7 @@ from simulator.client import GroupClient
 from tests.campaign_text import IMPATIENT, campaign_text, random_faults
 from tests.worlds.simulated import SimulatedRun, campaign, simulate
 
+pytestmark = pytest.mark.rotating(7, among="simulated groups")
 SHORT = campaign_text(
     "short-groups",
     topology={"nodes": 3, "world": "simulation"},
@@ -50,7 +51,6 @@ def told_of_groups(run: SimulatedRun) -> str:
     return "; ".join((check.verdict, check.detail, *run.verdict.reasons))
 
 
-@pytest.mark.rotating(7, among="simulated groups")
 @pytest.mark.conforms("CG-1", "CG-2", "CG-3", "CG-4")
 def test_groups_lose_and_skip_no_record_through_kills(short: Path, tmp_path: Path) -> None:
     run = simulate(short, tmp_path)
@@ -63,7 +63,6 @@ def test_groups_lose_and_skip_no_record_through_kills(short: Path, tmp_path: Pat
     assert (run.path / "nodes" / "n1" / "events.jsonl").read_text().count('"log_compacted"'), "commits are compacted"
 
 
-@pytest.mark.rotating(7, among="simulated groups")
 @pytest.mark.kills("commit_acked_before_hw")
 @pytest.mark.conforms("CG-3", "CG-4")
 @pytest.mark.parametrize(
@@ -87,7 +86,6 @@ def test_an_isolated_coordinator_loses_only_commits_acknowledged_early(
     assert run.anomalies == expected
 
 
-@pytest.mark.rotating(7, among="simulated groups")
 @pytest.mark.kills("compaction_drops_epochs")
 @pytest.mark.conforms("K101-11")
 @pytest.mark.parametrize(("cell", "expected"), [("mutated", {"epochs-contradict-log"}), ("fixed", set())])
@@ -97,7 +95,6 @@ def test_a_compacted_log_keeps_the_start_offsets_of_its_epochs(cell: str, expect
     assert run.anomalies == expected
 
 
-@pytest.mark.rotating(7, among="simulated groups")
 def test_a_compaction_that_loses_the_last_record_of_a_key_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,7 +109,6 @@ def test_a_compaction_that_loses_the_last_record_of_a_key_is_found(
     assert "committed-prefix-changed" in run.anomalies, run.verdict.reasons
 
 
-@pytest.mark.rotating(7, among="simulated groups")
 def test_a_compaction_that_writes_a_new_record_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     original = Compaction.compact
 
@@ -127,7 +123,6 @@ def test_a_compaction_that_writes_a_new_record_is_found(tmp_path: Path, monkeypa
     assert "log-mismatch" in run.anomalies, run.verdict.reasons
 
 
-@pytest.mark.rotating(7, among="simulated groups")
 def test_an_unexpected_end_of_a_member_makes_a_run_unknown(
     short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,7 +140,6 @@ def test_an_unexpected_end_of_a_member_makes_a_run_unknown(
     assert "planted" in told_of_groups(run)
 
 
-@pytest.mark.rotating(7, among="simulated groups")
 def test_a_commit_missing_in_the_record_is_found(short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The checker reads the members' record: a group's offset without a recorded commit is a phantom."""
     original = GroupClient.committed

@@ -16,6 +16,8 @@ from tests.worlds.test_simulated_faults import plan
 from tests.worlds.test_simulated_groups import SHORT
 from workloads.control import ReadDone
 
+pytestmark = pytest.mark.rotating(3, among="standstills")
+
 
 def refuse_consumers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leaders answer each fetch of a consumer with OFFSET_MOVED_TO_TIERED_STORAGE; replicas fetch as ever."""
@@ -45,7 +47,6 @@ def campaign(tmp_path: Path, kind: str) -> Path:
     return path
 
 
-@pytest.mark.rotating(3, among="standstills")
 @pytest.mark.parametrize("kind", ["log", "group"])
 def test_a_broker_that_answers_every_consumer_with_an_error_fails_its_run(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -56,7 +57,6 @@ def test_a_broker_that_answers_every_consumer_with_an_error_fails_its_run(
     assert run.anomalies == {"final-read-stalled"}, run.verdict.reasons
 
 
-@pytest.mark.rotating(3, among="standstills")
 @pytest.mark.parametrize("break_broker", [refuse_consumers, keep_isr])
 def test_a_node_that_the_tester_does_not_reach_leaves_the_run_unknown(
     break_broker: Callable[[pytest.MonkeyPatch], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -73,7 +73,6 @@ def test_a_node_that_the_tester_does_not_reach_leaves_the_run_unknown(
     assert any("n2 did not answer this machine" in doubt for doubt in run.verdict.doubts)
 
 
-@pytest.mark.rotating(3, among="standstills")
 def test_a_read_that_only_one_reader_cannot_finish_leaves_the_run_unknown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

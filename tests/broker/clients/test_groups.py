@@ -16,6 +16,7 @@ from kafka import KafkaConsumer
 
 from tests.broker.clients.harness import PATIENCE, Cluster, cluster, until
 
+pytestmark = pytest.mark.rotating(3, among="groups of real brokers")
 GROUPS = {"offsets.topic.num.partitions": 4, "group.initial.rebalance.delay.ms": 100}
 # A single broker cannot lose its lease to another one, however slow its machine is.
 ONE = {
@@ -72,7 +73,6 @@ def assigned(one: Consumer) -> set[int]:
     return {partition.partition for partition in one.assignment()}
 
 
-@pytest.mark.rotating(3, among="groups of real brokers")
 def test_two_members_share_the_partitions_and_one_takes_over_when_the_other_leaves(tmp_path: Path) -> None:
     with with_topic(tmp_path, 1, 4, 10) as nodes:
         first, second = consumer(nodes), consumer(nodes)
@@ -100,7 +100,6 @@ def test_two_members_share_the_partitions_and_one_takes_over_when_the_other_leav
         first.close()
 
 
-@pytest.mark.rotating(3, among="groups of real brokers")
 def test_a_group_continues_from_its_commits_after_a_kill_of_its_coordinator(tmp_path: Path) -> None:
     with with_topic(tmp_path, 3, 2, 10) as nodes:
         one = consumer(nodes)
@@ -142,7 +141,6 @@ def test_a_group_continues_from_its_commits_after_a_kill_of_its_coordinator(tmp_
         other.close()
 
 
-@pytest.mark.rotating(3, among="groups of real brokers")
 def test_a_restarted_static_member_keeps_its_partitions_without_a_rebalance(tmp_path: Path) -> None:
     with with_topic(tmp_path, 1, 2, 1) as nodes:
         rebalances: list[object] = []
@@ -167,7 +165,6 @@ def test_a_restarted_static_member_keeps_its_partitions_without_a_rebalance(tmp_
         bounces.close()
 
 
-@pytest.mark.rotating(3, among="groups of real brokers")
 def test_administrators_see_and_change_groups(tmp_path: Path) -> None:
     with with_topic(tmp_path, 1, 2, 3) as nodes:
         admin = AdminClient({"bootstrap.servers": nodes.bootstrap})
@@ -199,7 +196,6 @@ def test_administrators_see_and_change_groups(tmp_path: Path) -> None:
         assert admin.list_consumer_groups().result(PATIENCE).valid == []
 
 
-@pytest.mark.rotating(3, among="groups of real brokers")
 def test_kafka_python_reads_and_commits_in_a_group(tmp_path: Path) -> None:
     with with_topic(tmp_path, 1, 2, 5) as nodes:
         one = KafkaConsumer(
@@ -225,7 +221,6 @@ def test_kafka_python_reads_and_commits_in_a_group(tmp_path: Path) -> None:
         one.close()
 
 
-@pytest.mark.rotating(3, among="groups of real brokers")
 def test_aiokafka_reads_and_commits_in_a_group(tmp_path: Path) -> None:
     async def story(bootstrap: str) -> None:
         one = aiokafka.AIOKafkaConsumer(

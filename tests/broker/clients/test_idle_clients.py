@@ -20,6 +20,7 @@ from tests.broker.clients.harness import PATIENCE, BrokerProcess, Cluster, clust
 from tests.broker.clients.test_hostile_peers import answer, metadata
 from tests.broker.clients.test_three_brokers import in_sync, produce
 
+pytestmark = pytest.mark.rotating(3, among="idle clients")
 FETCH_VERSION = 12
 
 # A slow machine is not taken for a dead one.
@@ -55,7 +56,6 @@ def create(nodes: Cluster, topic: str, replicas: int) -> None:
     admin.create_topics([NewTopic(topic, 1, replicas)])[topic].result(PATIENCE)
 
 
-@pytest.mark.rotating(3, among="idle clients")
 @pytest.mark.parametrize("clients", [20, 2_000])
 def test_a_restarted_broker_gets_back_to_brokers_that_idle_clients_have_filled(tmp_path: Path, clients: int) -> None:
     with cluster(tmp_path, 3, max_connections=clients, min_insync_replicas=2, **UNHURRIED) as nodes:
@@ -74,7 +74,6 @@ def membership(broker: BrokerProcess) -> str:
     return " ".join(str(each.node_id) for each in metadata(broker).brokers)
 
 
-@pytest.mark.rotating(3, among="idle clients")
 def test_clients_past_the_descriptors_are_refused_and_the_log_gets_its_files(tmp_path: Path) -> None:
     with cluster(tmp_path, log_segment_bytes=4096) as nodes:
         create(nodes, "log", 1)
@@ -99,7 +98,6 @@ def is_served(broker: BrokerProcess) -> bool:
     return False
 
 
-@pytest.mark.rotating(3, among="idle clients")
 def test_an_idle_client_is_disconnected_and_a_waiting_client_is_not(tmp_path: Path) -> None:
     """A part of a request counts as idle; a fetch of a consumer that waits for records does not."""
     behind = FetchPartition(fetch_offset=1)
@@ -119,7 +117,6 @@ def test_an_idle_client_is_disconnected_and_a_waiting_client_is_not(tmp_path: Pa
         assert metadata(nodes.brokers[1]).controller_id == 1
 
 
-@pytest.mark.rotating(3, among="idle clients")
 def test_one_address_has_its_own_bound(tmp_path: Path) -> None:
     overrides = "127.0.0.1:3,10.0.0.1:50"
     with (

@@ -17,6 +17,7 @@ from tests.broker.controller.node import SESSION, Node, a_node
 from tests.broker.controller.world import topic_request
 from tests.stories import run_by
 
+pytestmark = pytest.mark.conforms("TOP-1")
 STORIES = run_by(play)
 SOON_S = 0.1
 TIMEOUT_MS = 10_000
@@ -41,7 +42,6 @@ async def is_waiting(task: asyncio.Task[CreateTopicsResponse] | asyncio.Task[Cre
     return not task.done()
 
 
-@pytest.mark.conforms("TOP-1")
 async def test_the_answer_is_sent_after_the_leader_applied_the_record() -> None:
     node = await a_node(1, 2)
     node.behind = {1}
@@ -54,14 +54,12 @@ async def test_the_answer_is_sent_after_the_leader_applied_the_record() -> None:
     assert (await creating).topics[0].error_code == ErrorCode.NONE
 
 
-@pytest.mark.conforms("TOP-1")
 async def test_followers_are_not_waited_for() -> None:
     node = await a_node(1, 2)
     node.behind = {2}
     assert (await created(node, [1, 2])).topics[0].error_code == ErrorCode.NONE
 
 
-@pytest.mark.conforms("TOP-1")
 async def test_topics_without_active_leaders_are_answered_in_half_the_timeout_as_created() -> None:
     node = await a_node(1, 2)
     node.behind = {1}
@@ -75,7 +73,6 @@ async def test_topics_without_active_leaders_are_answered_in_half_the_timeout_as
     assert node.image.topics.keys() == {"late", "led"}
 
 
-@pytest.mark.conforms("TOP-1")
 async def test_creation_waits_for_a_leader_elected_meanwhile() -> None:
     node = await a_node(1, 2)
     node.behind = {1}
@@ -85,7 +82,6 @@ async def test_creation_waits_for_a_leader_elected_meanwhile() -> None:
     assert (await creating).topics[0].error_code == ErrorCode.NONE
 
 
-@pytest.mark.conforms("TOP-1")
 async def test_an_earlier_registration_does_not_lead() -> None:
     node = await a_node(1)
     epoch = node.image.brokers[1].epoch
@@ -98,7 +94,6 @@ async def test_an_earlier_registration_does_not_lead() -> None:
     assert (await creating).topics[0].error_code == ErrorCode.NONE
 
 
-@pytest.mark.conforms("TOP-1")
 async def test_the_end_of_the_controllers_term_ends_the_wait() -> None:
     node = await a_node(1)
     node.behind = {1}
@@ -110,7 +105,6 @@ async def test_the_end_of_the_controllers_term_ends_the_wait() -> None:
     assert asyncio.get_running_loop().time() - begun < SOON_S
 
 
-@pytest.mark.conforms("TOP-1")
 async def test_a_topic_that_is_deleted_meanwhile_is_not_waited_for() -> None:
     from broker.protocol.messages.topic_apis import DeleteTopicsRequest, DeleteTopicState
 
@@ -122,7 +116,6 @@ async def test_a_topic_that_is_deleted_meanwhile_is_not_waited_for() -> None:
     assert (await creating).topics[0].error_code == ErrorCode.NONE
 
 
-@pytest.mark.conforms("TOP-1")
 async def test_a_validation_is_answered_immediately() -> None:
     node = await a_node(1)
     node.behind = {1}
@@ -132,7 +125,6 @@ async def test_a_validation_is_answered_immediately() -> None:
     assert answer.topics[0].error_code == ErrorCode.NONE
 
 
-@pytest.mark.conforms("TOP-1")
 async def test_only_the_new_partitions_of_a_topic_are_waited_for() -> None:
     node = await a_node(1, 2)
     assert (await created(node, [1])).topics[0].error_code == ErrorCode.NONE
@@ -146,7 +138,6 @@ async def test_only_the_new_partitions_of_a_topic_are_waited_for() -> None:
     assert (await adding).results[0].error_code == ErrorCode.NONE
 
 
-@pytest.mark.conforms("TOP-1")
 async def test_partitions_without_active_leaders_are_answered_in_half_the_timeout_as_created() -> None:
     node = await a_node(1, 2)
     assert (await created(node, [1])).topics[0].error_code == ErrorCode.NONE

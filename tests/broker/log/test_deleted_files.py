@@ -15,6 +15,7 @@ from simulator.disk import FileSystem, SimulatedDisk
 from simulator.loop import new_loop
 from tests.broker.log.making import DIRECTORY, batch, in_loop, open_log, values
 
+pytestmark = pytest.mark.conforms("LOG-7")
 CONFIG = LogConfig(segment_bytes=300, index_interval_bytes=100, file_delete_delay_ms=60_000)
 RECORDS = [f"value {number}" for number in range(40)]
 
@@ -53,7 +54,6 @@ async def truncate(log: PartitionLog, disk: RealDisk) -> None:  # noqa: ARG001
     await log.truncate_to(log.segments[1].base_offset)
 
 
-@pytest.mark.conforms("LOG-7")
 @pytest.mark.parametrize("remove", [retain, truncate, compact])
 @in_loop
 async def test_files_of_removed_segments_remain_under_another_name(
@@ -77,7 +77,6 @@ async def test_files_of_removed_segments_remain_under_another_name(
     assert values(again) == RECORDS[log.log_start_offset : log.log_end_offset]
 
 
-@pytest.mark.conforms("LOG-7")
 @pytest.mark.parametrize("delay_ms", [0, 1000])
 def test_files_are_unlinked_after_the_delay(delay_ms: int) -> None:
     loop = new_loop()
@@ -100,7 +99,6 @@ def test_files_are_unlinked_after_the_delay(delay_ms: int) -> None:
     loop.run_until_complete(life())
 
 
-@pytest.mark.conforms("LOG-7")
 def test_a_second_segment_of_one_name_has_the_whole_delay() -> None:
     """A truncation can remove two segments with the same base offset, one after the other."""
     loop = new_loop()
@@ -121,7 +119,6 @@ def test_a_second_segment_of_one_name_has_the_whole_delay() -> None:
     loop.run_until_complete(life())
 
 
-@pytest.mark.conforms("LOG-7")
 @pytest.mark.parametrize("file_system", list(FileSystem))
 @pytest.mark.parametrize("truncates", [True, False])
 def test_a_power_cut_at_any_moment_leaves_a_log_without_a_gap(file_system: FileSystem, truncates: bool) -> None:

@@ -15,6 +15,7 @@ from simulator.disk import FileSystem, SimulatedDisk
 from simulator.loop import new_loop
 from tests.broker.log.making import DIRECTORY, batch, in_loop, open_log
 
+pytestmark = pytest.mark.conforms("LOG-6")
 STORIES = in_loop
 AGE = LogConfig(segment_ms=1000)
 
@@ -25,7 +26,6 @@ def append(log: PartitionLog, timestamp: int) -> list[int]:
     return [segment.base_offset for segment in log.segments]
 
 
-@pytest.mark.conforms("LOG-6")
 async def test_the_first_batch_and_the_new_one_decide(tmp_path: Path) -> None:
     log = await open_log(RealDisk(str(tmp_path)), AGE)
     await log.start_leader_epoch(1)
@@ -37,7 +37,6 @@ async def test_the_first_batch_and_the_new_one_decide(tmp_path: Path) -> None:
     assert append(log, 7002) == [0, 3, 5]
 
 
-@pytest.mark.conforms("LOG-6")
 @pytest.mark.parametrize("held", [0, 1])
 async def test_the_batches_of_one_fetch_complete_segments_as_single_ones_do(tmp_path: Path, held: int) -> None:
     log = await open_log(RealDisk(str(tmp_path)), AGE)
@@ -48,7 +47,6 @@ async def test_the_batches_of_one_fetch_complete_segments_as_single_ones_do(tmp_
     assert [segment.base_offset for segment in log.segments] == [0, 3, 5]
 
 
-@pytest.mark.conforms("LOG-6")
 @pytest.mark.parametrize("clean", [True, False])
 async def test_a_restart_and_a_truncation_do_not_renew_a_segment(tmp_path: Path, clean: bool) -> None:
     disk = RealDisk(str(tmp_path))
@@ -68,7 +66,6 @@ async def test_a_restart_and_a_truncation_do_not_renew_a_segment(tmp_path: Path,
     assert append(again, 10_001) == [0, 2]
 
 
-@pytest.mark.conforms("LOG-6")
 def test_without_timestamps_the_clock_decides() -> None:
     loop = new_loop()
     disk = SimulatedDisk(loop, random.Random(0), file_system=FileSystem.EXT4)
@@ -87,7 +84,6 @@ def test_without_timestamps_the_clock_decides() -> None:
     loop.run_until_complete(life())
 
 
-@pytest.mark.conforms("LOG-6")
 async def test_followers_complete_segments_too_and_settings_can_change(tmp_path: Path) -> None:
     log = await open_log(RealDisk(str(tmp_path)), LogConfig())
     for offset, timestamp in enumerate((0, 1 << 50)):

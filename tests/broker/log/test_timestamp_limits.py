@@ -15,6 +15,7 @@ from broker.protocol.records import NO_TIMESTAMP, Record, build_batch
 from simulator.client import compressed
 from tests.broker.log.making import in_loop, open_log
 
+pytestmark = pytest.mark.conforms("LOG-5")
 STORIES = in_loop
 NOW = 1_800_000_000_000
 HOUR = 3_600_000
@@ -46,7 +47,6 @@ async def led(tmp_path: Path) -> PartitionLog:
     return log
 
 
-@pytest.mark.conforms("LOG-5")
 @pytest.mark.parametrize("codec", ["none", "gzip"])
 async def test_each_limit_is_the_last_timestamp_that_is_allowed(tmp_path: Path, codec: str) -> None:
     log = await led(tmp_path)
@@ -62,7 +62,6 @@ async def test_each_limit_is_the_last_timestamp_that_is_allowed(tmp_path: Path, 
         assert behind(batch(NOW + 9 * HOUR, *rest, codec=codec)) == ErrorCode.NONE
 
 
-@pytest.mark.conforms("LOG-5")
 async def test_a_record_without_a_timestamp_has_no_limit(tmp_path: Path) -> None:
     log = await led(tmp_path)
     assert append(log, batch(NO_TIMESTAMP), before_ms=0, after_ms=0) == ErrorCode.NONE
@@ -70,7 +69,6 @@ async def test_a_record_without_a_timestamp_has_no_limit(tmp_path: Path) -> None
     assert append(log, batch(-2), before_ms=HOUR) == ErrorCode.INVALID_TIMESTAMP
 
 
-@pytest.mark.conforms("LOG-5")
 async def test_batches_of_a_known_layout_are_checked_each(tmp_path: Path) -> None:
     """Further batches of one layout skip the check of their content, in one request and in later ones."""
     log = await led(tmp_path)

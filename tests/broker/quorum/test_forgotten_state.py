@@ -20,6 +20,7 @@ from simulator.disk import SimulatedDisk
 from tests.broker.log.making import in_loop
 from tests.simulator.stories import in_cluster, started
 
+pytestmark = pytest.mark.conforms("H22")
 STORIES = in_loop
 PROPERTIES = {"default.replication.factor": "3"}
 LONG = 10.0
@@ -37,7 +38,6 @@ def recovery_point(disk: SimulatedDisk) -> int:
     return next((int(line.split()[-1]) for line in lines if line.startswith("__cluster_metadata ")), 0)
 
 
-@pytest.mark.conforms("H22")
 @pytest.mark.parametrize("only", ["", QUORUM_STATE], ids=["the directory", "quorum-state"])
 @pytest.mark.parametrize("clean", [False, True], ids=["killed", "stopped"])
 @in_cluster(3, properties=PROPERTIES)
@@ -112,7 +112,6 @@ async def opened(path: Path, voters: int = 3, *, node: int = 1, took_part: bool,
     return directory.id
 
 
-@pytest.mark.conforms("H22")
 async def test_a_directory_keeps_its_id_while_its_state_file_exists(tmp_path: Path) -> None:
     first = await opened(tmp_path, took_part=True)
     assert await opened(tmp_path, took_part=True) == first
@@ -122,7 +121,6 @@ async def test_a_directory_keeps_its_id_while_its_state_file_exists(tmp_path: Pa
     assert await opened(tmp_path, took_part=True) == new
 
 
-@pytest.mark.conforms("H22")
 async def test_a_new_directory_id_is_durable_before_any_promise(tmp_path: Path) -> None:
     await opened(tmp_path, took_part=False)
     disk = RealDisk(str(tmp_path))
@@ -133,13 +131,11 @@ async def test_a_new_directory_id_is_durable_before_any_promise(tmp_path: Path) 
     disk.close()
 
 
-@pytest.mark.conforms("H22")
 async def test_a_voter_that_is_alone_stays_the_same(tmp_path: Path) -> None:
     first = await opened(tmp_path, 1, took_part=False)
     assert await opened(tmp_path, 1, took_part=False) == first
 
 
-@pytest.mark.conforms("H22")
 @pytest.mark.parametrize(("node", "voters"), [(1, 3), (4, 3), (2, 1)], ids=["voter", "observer", "observer of one"])
 async def test_a_node_without_its_metadata_directory_restarts_with_a_new_id(
     tmp_path: Path, node: int, voters: int
@@ -152,7 +148,6 @@ async def test_a_node_without_its_metadata_directory_restarts_with_a_new_id(
     assert await opened(tmp_path, voters, node=node, took_part=True) == new
 
 
-@pytest.mark.conforms("H22")
 async def test_a_single_voter_refuses_to_start_without_its_log(tmp_path: Path) -> None:
     await opened(tmp_path, 1, took_part=True, records=5)
     (tmp_path / METADATA_DIRECTORY).rename(tmp_path / "damaged")

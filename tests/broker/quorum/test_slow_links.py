@@ -12,6 +12,7 @@ from broker.quorum.messages import FetchRequest, FetchResponse, Request, Respons
 from tests.broker.quorum.memory import pack
 from tests.broker.quorum.story import Story
 
+pytestmark = pytest.mark.conforms("K595-12", "H20")
 LEADER = 2
 EPOCH = 3
 RECORDS = 6
@@ -63,7 +64,6 @@ class SlowLink:
         return self._free_at, FetchResponse(ErrorCode.NONE, LEADER, EPOCH, base, None, records)
 
 
-@pytest.mark.conforms("K595-12", "H20")
 @pytest.mark.parametrize("late", [[], [1.5], [1.5] * 3, [8.0]], ids=["none", "one", "three", "one of many timeouts"])
 def test_a_late_answer_does_not_keep_a_voter_on_a_slow_link_from_catching_up(late: list[float]) -> None:
     link = SlowLink(chain(late, repeat(TIMEOUT_S / 2)))
@@ -72,7 +72,6 @@ def test_a_late_answer_does_not_keep_a_voter_on_a_slow_link_from_catching_up(lat
     assert link.story.role.epoch == EPOCH
 
 
-@pytest.mark.conforms("K595-12", "H20")
 @pytest.mark.parametrize("each", [1.1, 1.6, 5.0])
 def test_answers_that_take_longer_than_the_fetch_timeout_are_waited_for(each: float) -> None:
     """A batch is never split: one that is large for its link takes as long as it takes."""
@@ -82,7 +81,6 @@ def test_answers_that_take_longer_than_the_fetch_timeout_are_waited_for(each: fl
     assert link.story.role.epoch == EPOCH
 
 
-@pytest.mark.conforms("K595-12", "H20")
 @pytest.mark.parametrize(("voters", "votes_take"), [(3, 0.4), (4, 0.05), (5, 0.05)])
 def test_a_voter_catches_up_when_the_leader_answers_after_the_other_voters(voters: int, votes_take: float) -> None:
     """The other voters alone have decided the pre-vote by then, or it has timed out."""

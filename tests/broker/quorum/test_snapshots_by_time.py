@@ -11,6 +11,7 @@ from simulator.client import SimulatedClient
 from simulator.cluster import SimulatedCluster
 from tests.simulator.stories import in_cluster
 
+pytestmark = pytest.mark.conforms("LOG-4")
 INTERVAL_S = 20
 PROPERTIES = {
     "metadata.log.max.snapshot.interval.ms": str(INTERVAL_S * 1000),
@@ -30,7 +31,6 @@ def snapshots_of(cluster: SimulatedCluster, name: str) -> list[str]:
     return [each for each in names if each.endswith(".checkpoint")]
 
 
-@pytest.mark.conforms("LOG-4")
 @pytest.mark.parametrize("voters", [THREE_VOTERS, ONE_VOTER], ids=["three voters", "one voter"])
 def test_an_idle_cluster_writes_snapshots_on_voters_and_observers(voters: str) -> None:
     with SimulatedCluster(3, nodes=4, properties={**PROPERTIES, "quorum.voters": voters}) as cluster:
@@ -55,7 +55,6 @@ def test_an_idle_cluster_writes_snapshots_on_voters_and_observers(voters: str) -
         cluster.run(story())
 
 
-@pytest.mark.conforms("LOG-4")
 @in_cluster(4, nodes=1, properties=PROPERTIES)
 async def test_the_log_of_an_idle_node_does_not_grow_for_longer_than_the_interval(cluster: SimulatedCluster, /) -> None:
     """A controller continues to write its leadership; each snapshot replaces the one before."""
@@ -72,7 +71,6 @@ async def test_the_log_of_an_idle_node_does_not_grow_for_longer_than_the_interva
     assert 0 < quorum.log_end.offset - quorum.log_start_offset <= 2 * in_an_interval
 
 
-@pytest.mark.conforms("LOG-4")
 @in_cluster(5, nodes=1, properties={**PROPERTIES, "metadata.log.max.snapshot.interval.ms": "0"})
 async def test_an_interval_of_0_disables_snapshots_by_time(cluster: SimulatedCluster, /) -> None:
     cluster.start()
@@ -82,7 +80,6 @@ async def test_an_interval_of_0_disables_snapshots_by_time(cluster: SimulatedClu
     assert not snapshots_of(cluster, "n1")
 
 
-@pytest.mark.conforms("LOG-4")
 def test_after_a_day_of_small_records_a_start_replays_at_most_an_hour() -> None:
     schedule = SnapshotSchedule.of(
         BrokerConfig.from_properties({"node.id": "1", "listeners": "h:1", "quorum.voters": "1@h:1", "log.dir": "d"})
@@ -101,7 +98,6 @@ def test_after_a_day_of_small_records_a_start_replays_at_most_an_hour() -> None:
     assert taken == 23
 
 
-@pytest.mark.conforms("LOG-4")
 def test_bytes_time_and_a_damaged_snapshot_each_make_one_due() -> None:
     schedule = SnapshotSchedule(100, 10.0)
     schedule.taken(5.0)

@@ -20,6 +20,7 @@ from tests.broker.quorum.test_runner import described
 from tests.simulator.stories import in_cluster
 from tests.stories import run_by
 
+pytestmark = pytest.mark.conforms("H22")
 STORIES = run_by(asyncio.run)
 NEW = b"this disk is new"
 
@@ -46,7 +47,6 @@ def follow(story: Story, epoch: int, *replicas: int) -> None:
 # --- a new cluster
 
 
-@pytest.mark.conforms("H22")
 def test_a_new_quorum_commits_after_every_voter_has_the_directory_record() -> None:
     story = Story(keyed=False)
     epoch = story.become_leader()
@@ -65,7 +65,6 @@ def test_a_new_quorum_commits_after_every_voter_has_the_directory_record() -> No
     assert story.is_a(Leader).high_watermark == 2
 
 
-@pytest.mark.conforms("H22")
 def test_from_then_on_a_majority_is_enough() -> None:
     story = Story(keyed=False)
     epoch = story.become_leader()
@@ -77,7 +76,6 @@ def test_from_then_on_a_majority_is_enough() -> None:
     assert story.node.high_watermark == story.log.log_end_offset == 3
 
 
-@pytest.mark.conforms("H22")
 def test_a_lone_voter_names_its_disk_at_once() -> None:
     story = Story(voters=[1], keyed=False)
     story.wait(0)
@@ -85,7 +83,6 @@ def test_a_lone_voter_names_its_disk_at_once() -> None:
     assert story.node.high_watermark == story.log.log_end_offset == 2
 
 
-@pytest.mark.conforms("H22")
 def test_a_disk_replaced_before_its_registration_starts_empty() -> None:
     story = Story(keyed=False)
     epoch = story.become_leader()
@@ -102,7 +99,6 @@ def test_a_disk_replaced_before_its_registration_starts_empty() -> None:
 # --- a voter whose disk is new
 
 
-@pytest.mark.conforms("H22")
 def test_only_the_addressed_disk_grants_a_vote() -> None:
     story = Story()
     answer = story.vote_request(2, 7, disk=NEW)
@@ -114,7 +110,6 @@ def test_only_the_addressed_disk_grants_a_vote() -> None:
     assert story.begin(2, 7, disk=disk_of(1)).error is ErrorCode.NONE
 
 
-@pytest.mark.conforms("H22")
 def test_candidates_and_leaders_name_the_disk_that_they_mean() -> None:
     story = Story()
     story.become_candidate()
@@ -129,7 +124,6 @@ def test_candidates_and_leaders_name_the_disk_that_they_mean() -> None:
     }
 
 
-@pytest.mark.conforms("H22")
 def test_fetches_of_a_new_disk_do_not_commit_and_do_not_keep_a_leader() -> None:
     story, epoch = leading()
     story.append(7)
@@ -142,7 +136,6 @@ def test_fetches_of_a_new_disk_do_not_commit_and_do_not_keep_a_leader() -> None:
     assert not isinstance(story.role, Leader)
 
 
-@pytest.mark.conforms("H22")
 def test_a_new_disk_takes_the_place_of_the_old_one_in_two_steps() -> None:
     story, epoch = leading()
 
@@ -171,7 +164,6 @@ def test_a_new_disk_takes_the_place_of_the_old_one_in_two_steps() -> None:
     assert story.node.high_watermark == before
 
 
-@pytest.mark.conforms("H22")
 def test_one_change_is_committed_before_the_next() -> None:
     story, epoch = leading()
     for _ in range(9):  # voter 3 is away, so that nothing can be committed without the old disk of voter 2
@@ -194,7 +186,6 @@ def test_one_change_is_committed_before_the_next() -> None:
     assert story.node.high_watermark < end
 
 
-@pytest.mark.conforms("H22")
 def test_a_lagging_new_disk_does_not_become_a_voter() -> None:
     story, epoch = leading()
     for _ in range(20):
@@ -204,7 +195,6 @@ def test_a_lagging_new_disk_does_not_become_a_voter() -> None:
     assert named(story) == []
 
 
-@pytest.mark.conforms("H22")
 def test_a_leader_without_a_commit_in_its_epoch_changes_no_voters() -> None:
     story = Story()
     epoch = story.become_leader()
@@ -216,7 +206,6 @@ def test_a_leader_without_a_commit_in_its_epoch_changes_no_voters() -> None:
     assert named(story) == []
 
 
-@pytest.mark.conforms("H22")
 def test_an_unknown_id_never_becomes_a_voter() -> None:
     story, epoch = leading()
     for _ in range(10):
@@ -234,7 +223,6 @@ def told_of(story: Story, voters: VoterSet) -> None:
     story.fetched([story.role.epoch])
 
 
-@pytest.mark.conforms("H22")
 def test_a_node_with_a_disk_without_a_vote_never_starts_an_election() -> None:
     story = Story(disk=NEW, keyed=False)
     story.follow(2, epoch=3)
@@ -244,7 +232,6 @@ def test_a_node_with_a_disk_without_a_vote_never_starts_an_election() -> None:
     assert story.is_a(Follower, 3).fetch_deadline is None
 
 
-@pytest.mark.conforms("H22")
 def test_a_new_voter_starts_an_election_without_a_leader() -> None:
     story = Story(disk=NEW)
     assert story.vote_request(2, 3).error is ErrorCode.INCONSISTENT_VOTER_SET
@@ -258,7 +245,6 @@ def test_a_new_voter_starts_an_election_without_a_leader() -> None:
     story.is_a(Prospective, 3)
 
 
-@pytest.mark.conforms("H22")
 def test_an_uninformed_voter_grants_one_vote_and_never_starts_an_election() -> None:
     story = Story(disk=NEW)
     assert story.vote_request(2, 3, disk=NEW).granted
@@ -272,7 +258,6 @@ def test_an_uninformed_voter_grants_one_vote_and_never_starts_an_election() -> N
     assert not story.vote_request(3, 3, disk=NEW).granted
 
 
-@pytest.mark.conforms("H22")
 def test_a_change_that_is_truncated_is_undone() -> None:
     history = VoterHistory((1, 2))
     assert history.current == VoterSet.of_ids((1, 2))
@@ -289,7 +274,6 @@ def test_a_change_that_is_truncated_is_undone() -> None:
     assert (history.current, history.offset) == (second, 29)
 
 
-@pytest.mark.conforms("H22")
 @pytest.mark.kills("voter_key_ignored")
 @pytest.mark.parametrize("mutants", [(), ("voter_key_ignored",)])
 def test_only_the_mutant_gives_a_vote_of_another_disk(mutants: tuple[str, ...]) -> None:
@@ -297,7 +281,6 @@ def test_only_the_mutant_gives_a_vote_of_another_disk(mutants: tuple[str, ...]) 
     assert story.vote_request(2, 7, disk=NEW).granted is bool(mutants)
 
 
-@pytest.mark.conforms("H22")
 def test_an_observer_without_peers_has_no_deadline() -> None:
     story = Story(voters=(1,), disk=NEW, log=[1])
     story.is_a(Unattached)
@@ -318,7 +301,6 @@ async def replaced(cluster: LiveCluster) -> tuple[int, int]:
     return leader, wiped
 
 
-@pytest.mark.conforms("H22")
 async def test_a_voter_with_a_replaced_disk_votes_again_automatically(tmp_path: Path) -> None:
     cluster = LiveCluster(tmp_path, 3)
     leader, wiped = await replaced(cluster)
@@ -338,7 +320,6 @@ async def test_a_voter_with_a_replaced_disk_votes_again_automatically(tmp_path: 
     await cluster.stop()
 
 
-@pytest.mark.conforms("H22")
 @in_cluster(1, 5, properties={"quorum.fetch.timeout.ms": "10000"})
 async def test_a_deposed_leader_drops_its_uncommitted_voters(cluster: SimulatedCluster, /) -> None:
     """It was isolated with a voter with a replaced disk, removed that voter's vote, and could not commit it."""
@@ -362,7 +343,6 @@ async def test_a_deposed_leader_drops_its_uncommitted_voters(cluster: SimulatedC
     assert cluster.node(former).quorum.voter_ids == voters
 
 
-@pytest.mark.conforms("H22")
 async def test_an_empty_disk_elects_no_incomplete_leader(tmp_path: Path) -> None:
     """One voter lags behind, one has an empty disk, and the complete third voter is stopped: no leader."""
     cluster = LiveCluster(tmp_path, 3)
@@ -386,7 +366,6 @@ async def test_an_empty_disk_elects_no_incomplete_leader(tmp_path: Path) -> None
     await cluster.stop()
 
 
-@pytest.mark.conforms("H22")
 async def test_a_new_cluster_waits_for_all_its_voters(tmp_path: Path) -> None:
     cluster = LiveCluster(tmp_path, 3)
     await cluster.start(1, 2)
@@ -400,7 +379,6 @@ async def test_a_new_cluster_waits_for_all_its_voters(tmp_path: Path) -> None:
     await cluster.stop()
 
 
-@pytest.mark.conforms("H22")
 async def test_a_single_voter_on_another_disk_refuses_to_start_and_names_the_expected_disk(tmp_path: Path) -> None:
     cluster = LiveCluster(tmp_path, 1)
     await cluster.start()

@@ -18,10 +18,10 @@ from broker.security.passwords import Password, read_passwords
 from broker.security.scram import ScramMechanism, credential_of
 from tests.broker.clients.secured import write_private
 
+pytestmark = pytest.mark.conforms("SEC-6")
 SECRET = "correct-horse"
 
 
-@pytest.mark.conforms("SEC-6")
 def test_a_file_of_users(tmp_path: Path) -> None:
     path = write_private(tmp_path / "users", f"# users\n\nalice={SECRET}\n bob = with spaces =\n")
     users = read_passwords(str(path), "sasl.users.file", "p")
@@ -31,7 +31,6 @@ def test_a_file_of_users(tmp_path: Path) -> None:
     assert SECRET not in repr(users)
 
 
-@pytest.mark.conforms("SEC-6")
 @pytest.mark.parametrize("line", [f"alice:{SECRET}", f"={SECRET}", f"alice={SECRET}\nalice={SECRET}", "alice="])
 def test_a_line_that_is_wrong_is_named_by_its_number(tmp_path: Path, line: str) -> None:
     path = write_private(tmp_path / "users", line + "\n")
@@ -41,7 +40,6 @@ def test_a_line_that_is_wrong_is_named_by_its_number(tmp_path: Path, line: str) 
     assert "sasl.users.file" in str(refused.value)
 
 
-@pytest.mark.conforms("SEC-6")
 def test_a_world_readable_file_is_refused(tmp_path: Path) -> None:
     path = write_private(tmp_path / "users", f"alice={SECRET}\n")
     path.chmod(0o644)
@@ -55,7 +53,6 @@ def test_a_world_readable_file_is_refused(tmp_path: Path) -> None:
         read_passwords(str(path), "sasl.users.file", "p")
 
 
-@pytest.mark.conforms("SEC-6")
 @pytest.mark.parametrize(
     "holder",
     [
@@ -75,7 +72,6 @@ def test_objects_with_a_credential_do_not_print_it(holder: object) -> None:
         assert SECRET.encode().hex() not in text
 
 
-@pytest.mark.conforms("SEC-6")
 def test_a_password_given_as_a_value_is_refused_and_not_quoted() -> None:
     """Values of keys are in plans, in reports, in answers to DescribeConfigs, and in `repr`."""
     keys = {each.metadata["key"] for each in fields(BrokerConfig) if "key" in each.metadata}

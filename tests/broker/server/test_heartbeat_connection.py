@@ -14,6 +14,7 @@ from broker.server.client import PeerConnection
 from broker.server.lease import Lease
 from tests.stories import played_by
 
+pytestmark = pytest.mark.conforms("H31")
 Open = tuple[asyncio.Transport, PeerConnection]
 Peer = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -52,14 +53,12 @@ def play(story: Callable[[Story], Awaitable[None]]) -> None:
 STORIES = played_by(play)
 
 
-@pytest.mark.conforms("H31")
 async def test_a_connection_closed_by_the_event_loop_is_reset_after_the_lease(it: Story, /) -> None:
     it.transport.close()
     assert not await it.is_ended_in_order()
     assert not it.lease.valid()
 
 
-@pytest.mark.conforms("H31")
 @pytest.mark.parametrize("end", [PeerConnection.retire, lambda connection: connection.drop("no answer")])
 async def test_a_connection_dropped_by_the_broker_is_reset_and_the_lease_stays(
     it: Story, /, end: Callable[[PeerConnection], None]
@@ -69,7 +68,6 @@ async def test_a_connection_dropped_by_the_broker_is_reset_and_the_lease_stays(
     assert it.lease.valid()
 
 
-@pytest.mark.conforms("H31")
 @pytest.mark.parametrize("reset", [False, True])
 async def test_an_end_by_the_controller_keeps_the_lease(it: Story, /, reset: bool) -> None:
     if reset:
@@ -83,7 +81,6 @@ async def test_an_end_by_the_controller_keeps_the_lease(it: Story, /, reset: boo
     assert it.lease.valid()
 
 
-@pytest.mark.conforms("H31")
 async def test_an_answer_to_a_heartbeat_of_before_does_not_renew_the_lease(it: Story, /) -> None:
     term = it.lease.term
     it.lease.give_up()
