@@ -4,15 +4,20 @@ import importlib
 import importlib.util
 import inspect
 import sys
+import sysconfig
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from types import CodeType, FrameType, ModuleType
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from installation.files import PROJECT_ROOT
 from workloads.api import Client
 
 C = TypeVar("C", bound=Client)
+_LIBRARY_PATHS: Final = ("stdlib", "platstdlib", "purelib", "platlib")
+_LIBRARIES: Final = (f"{Path(__file__).parent}/", *(f"{sysconfig.get_path(name)}/" for name in _LIBRARY_PATHS), "<")
+"""The starts of files that are no user's."""
 
 
 class ClientClassError(Exception):
@@ -38,11 +43,11 @@ def load_class(named: str, base: type[C]) -> type[C]:
 
 
 def place_of(error: BaseException) -> str:
-    """An exception as `file:line: Type: message`, with the innermost line of its traceback."""
+    """An exception as `file:line: Type: message`: the innermost line of a user's file, or of its traceback."""
     if isinstance(error, SyntaxError):
         return f"{error.filename}:{error.lineno}: SyntaxError: {error.msg}"
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<frozen")]
-    place = f"{frames[-1].filename}:{frames[-1].lineno}: " if frames else ""
+    place = _innermost_of_user(frames) or (f"{frames[-1].filename}:{frames[-1].lineno}: " if frames else "")
     return f"{place}{type(error).__name__}: {error}"
 
 
@@ -65,13 +70,9 @@ def own_line(directory: Path, at: object) -> str:
 
 
 def place_of_call(thread: int) -> str:
-    """`file:line: ` that a thread executes: the innermost line of the file that our room has called."""
+    """`file:line: ` that a thread executes: the innermost line of a user's file; empty if there is none."""
     frame = sys._current_frames().get(thread)
-    files = [(each.filename, each.lineno) for each in traceback.extract_stack(frame)] if frame else []
-    ours = [place for place, (file, _) in enumerate(files) if Path(file).is_relative_to(Path(__file__).parent)]
-    called = files[ours[-1] + 1 :] if ours else []
-    lines = [line for file, line in called if file == called[0][0]]
-    return f"{called[0][0]}:{lines[-1]}: " if lines else ""
+    return _innermost_of_user(traceback.extract_stack(frame)) if frame else ""
 
 
 def method_line(cls: type, method: str) -> str:
@@ -92,6 +93,12 @@ def see_beside(path: Path) -> None:
 
 def _innermost(directory: Path, frames: traceback.StackSummary) -> str:
     lines = [f"{frame.filename}:{frame.lineno}: " for frame in frames if Path(frame.filename).is_relative_to(directory)]
+    return lines[-1] if lines else ""
+
+
+def _innermost_of_user(frames: Sequence[traceback.FrameSummary]) -> str:
+    """Of a file that is neither our room's, nor Python's, nor an installed package's."""
+    lines = [f"{each.filename}:{each.lineno}: " for each in frames if not each.filename.startswith(_LIBRARIES)]
     return lines[-1] if lines else ""
 
 

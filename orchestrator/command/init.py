@@ -3,10 +3,12 @@
 import argparse
 import re
 import shlex
+import sys
 from pathlib import Path
 from typing import Final
 
 from installation.commands import command
+from installation.files import PROJECT_ROOT
 from orchestrator.campaign.lookup import shortest
 from orchestrator.cleanup import clean_up
 from orchestrator.command.shared.declaration import Command
@@ -55,6 +57,8 @@ def part_files(part: str, name: str) -> dict[str, str]:
         kinds = f"one of {', '.join(WORKLOADS)}, or " if part == "workload" else ""
         raise UsageError(f"--{part} {name}: {kinds}the name of your class is needed, such as My{part.title()}")
     module = "_".join(_WORDS.findall(name)).lower()
+    if module in sys.stdlib_module_names or (PROJECT_ROOT / module).is_dir():
+        raise UsageError(f"--{part} {name}: {module}.py is a module of Python's or Brownout's; choose another name")
     texts = {}
     for path in sorted((PARTS / part).glob("*my_*"), key=lambda path: path.name):
         text = path.read_text(encoding="utf-8").replace(f"my_{part}", module).replace(f"My{part.title()}", name)

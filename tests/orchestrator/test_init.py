@@ -123,6 +123,14 @@ def test_a_name_that_no_class_can_have_is_refused(
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.parametrize("name", ["Json", "History"])
+def test_a_name_of_a_module_of_python_or_brownout_is_refused(
+    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["init", str(tmp_path / "new"), "--checker", name]) == EXIT_USAGE
+    assert f"{name.lower()}.py is a module of Python's or Brownout's; choose another name" in capsys.readouterr().err
+
+
 def test_a_written_workload_checker_and_fault_are_those_of_a_valid_campaign(tmp_path: Path) -> None:
     assert main(["init", str(tmp_path)]) == 0
     assert main(["init", str(tmp_path), "--workload", "Members"]) == 0

@@ -1,4 +1,4 @@
-"""docs/zookeeper.md, docs/nats.md, docs/rabbitmq.md and docs/etcd.md: their files are valid unchanged.
+"""Pages of systems with several nodes: their files are valid unchanged, and their power losses tear or do not.
 With the programs, the settings that must pass pass, and a documented loss is found."""
 
 import os
@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 
 from installation.files import PROJECT_ROOT
+from nemeses.registry import injectable
+from orchestrator.campaign.parser import load
+from orchestrator.campaign.plan import expand
 from orchestrator.command.line import main
 from tests.systems.test_your_system import blocks
 
@@ -32,6 +35,10 @@ RUNS = (
     ("nats/one-server", "always"),
     ("nats/one-server", "default"),
     ("rabbitmq/queue", "quorum"),
+)
+WITH_POWER_LOSSES = (
+    *("zookeeper/registers", "zookeeper/ids", "nats/stream", "rabbitmq/queue"),
+    *("redis/chaos", "redis-list/chaos", "postgresql/durability"),
 )
 SYNCS_ALWAYS = (2, 10)
 """The first version of NATS with the setting `sync_interval`."""
@@ -58,18 +65,27 @@ def is_installed(system: str) -> bool:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    for page in ("zookeeper", "nats", "rabbitmq", "etcd"):
+    for page in ("zookeeper", "nats", "rabbitmq", "etcd", "redis", "postgresql"):
         for block in blocks((PROJECT_ROOT / f"docs/{page}.md").read_text(encoding="utf-8")):
             if "file" in block.options:
                 path = tmp_path / block.options["file"]
                 path.parent.mkdir(exist_ok=True)
                 path.write_text(block.text)
+                path.chmod(0o755)
     return tmp_path
 
 
 @pytest.mark.parametrize("campaign", CAMPAIGNS)
 def test_the_files_of_the_pages_are_valid(directory: Path, campaign: str) -> None:
     assert main(["run", str(directory / f"{campaign}.toml"), "--dry-run"]) == 0
+
+
+@pytest.mark.parametrize("campaign", WITH_POWER_LOSSES)
+def test_power_losses_of_a_page_tear_and_do_not_tear(directory: Path, campaign: str) -> None:
+    world = injectable(("power", "network"))
+    runs = expand(load(directory / f"{campaign}.toml"), "20260102T030405aa")
+    cuts = [plan for run in runs for plan in run.schedule(world) if plan.kind.startswith("power-loss")]
+    assert {plan.parameters["tear"] is None for plan in cuts} == {True, False}
 
 
 @pytest.mark.root
