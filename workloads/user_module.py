@@ -17,7 +17,7 @@ from workloads.api import Client
 C = TypeVar("C", bound=Client)
 _LIBRARY_PATHS: Final = ("stdlib", "platstdlib", "purelib", "platlib")
 _LIBRARIES: Final = (f"{Path(__file__).parent}/", *(f"{sysconfig.get_path(name)}/" for name in _LIBRARY_PATHS), "<")
-"""The starts of files that are no user's."""
+"""The starts of the paths of other files than a user's."""
 
 
 class ClientClassError(Exception):
@@ -70,7 +70,7 @@ def own_line(directory: Path, at: object) -> str:
 
 
 def place_of_call(thread: int) -> str:
-    """`file:line: ` that a thread executes: the innermost line of a user's file; empty if there is none."""
+    """`file:line: ` that a thread executes: the innermost line of a user's file, or an empty text."""
     frame = sys._current_frames().get(thread)
     return _innermost_of_user(traceback.extract_stack(frame)) if frame else ""
 
