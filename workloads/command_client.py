@@ -214,13 +214,14 @@ class CommandClient:
         name = self._settings.client + (f"-{self._starts}" if self._starts else "")
         output = Path(self._settings.directory) / f"{name}.jsonl"
         output.parent.mkdir(parents=True, exist_ok=True)
+        environment = module_environment() | self._environment(task, place, output)  # of the starts before
         self._starts += 1
         program = subprocess.Popen(
             module_command("workloads.under_parent", str(os.getpid()), *self._settings.own.client_command),
             cwd=self._settings.own.command_directory or None,
             stdin=subprocess.DEVNULL,
             stdout=sys.stderr,  # this process's stdout is the pipe to the run loop
-            env=module_environment() | self._environment(task, place, output),
+            env=environment,
             start_new_session=True,
         )
         return program, output
