@@ -190,7 +190,8 @@ def test_a_stalled_world_ends_with_its_observations(
 
     monkeypatch.setattr(Dispatcher, "stop", turning)
     verdict = simulate(short, tmp_path).verdict
-    assert verdict.verdict == "unknown"
+    assert verdict.verdict == "fail"
+    assert "stands-still" in {anomaly.name for anomaly in verdict.anomalies}
     assert any("stopped making progress" in reason for reason in verdict.reasons), verdict.reasons
 
 
