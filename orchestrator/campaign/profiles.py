@@ -135,5 +135,17 @@ PROFILES: Final[Mapping[str, Profile]] = {
         tiered=0.4,
         administered=1,
     ),
+    "tiered-joins": Profile(
+        weight=1.5,
+        nodes=(4, 7),
+        voters=(1, 3),
+        factors=(2, 3),
+        meets=("kill", "stop", "pause", "stall", "partition-one", "partition-leader"),
+        lengths=(SESSION, LAG),
+        tiered=1,
+        administered=1,
+        kind="log",
+        record_bytes=(1_000, 4_000),
+    ),
 }
 """By name. The first suits every campaign."""
