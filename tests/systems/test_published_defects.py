@@ -13,7 +13,7 @@ from tests.systems.test_your_system import blocks
 CAMPAIGNS = [
     pytest.param("etcd/kills", (), marks=pytest.mark.long),  # these need luck: one of the campaign's seeds must fail
     pytest.param("etcd/defrag", (), marks=pytest.mark.long),
-    pytest.param("postgresql/reindex", ("--seeds", "1"), marks=pytest.mark.thorough),
+    pytest.param("postgresql/reindex", (), marks=pytest.mark.long),
     pytest.param("postgresql/skew", ("--seeds", "1"), marks=pytest.mark.thorough),
 ]
 
