@@ -1,6 +1,7 @@
 """Consumer groups in the simulated world: members as on nodes, with the same checker."""
 
 from collections.abc import Generator
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from history.record.offset_record import COMMIT, DELIVER, GROUPS, read_offsets
 from simulator.client import GroupClient
 from tests.campaign_text import IMPATIENT, campaign_text, random_faults
 from tests.worlds.simulated import SimulatedRun, campaign, simulate
+from workloads.virtual import clients
 
 pytestmark = pytest.mark.rotating(7, among="simulated groups")
 SHORT = campaign_text(
@@ -52,7 +54,10 @@ def told_of_groups(run: SimulatedRun) -> str:
 
 
 @pytest.mark.conforms("CG-1", "CG-2", "CG-3", "CG-4")
-def test_groups_lose_and_skip_no_record_through_kills(short: Path, tmp_path: Path) -> None:
+def test_groups_lose_and_skip_no_record_through_kills(
+    short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clients, "RESTARTS_EVERY_S", {True: inf, False: inf})  # each restart is a new generation
     run = simulate(short, tmp_path)
     assert run.verdict.verdict == "pass", run.verdict.reasons
     group = read_offsets(run.path, GROUPS)
