@@ -115,7 +115,7 @@ class CrashPoints:
         if len(point.operations) != point.number:
             return None
         if point.crash == ERROR:
-            self._strikes(point, host)
+            self._disarm(point, host)
             raise OSError(errno.EIO, os.strerror(errno.EIO), subject)
         if point.crash.endswith("before"):
             self.strike(point)
@@ -126,13 +126,14 @@ class CrashPoints:
         host = CURRENT_HOST.get()
         assert host is not None
         if host.alive:
-            self._strikes(point, host)
+            self._disarm(point, host)
             self._loop.tell_lost(host)
             host.kill()
             self._loop.call_soon(self._end, host, point, context=self._context)
         raise asyncio.CancelledError
 
-    def _strikes(self, point: CrashPoint, host: HostContext) -> None:
+    def _disarm(self, point: CrashPoint, host: HostContext) -> None:
+        """The crash point has come at an operation of this process, and does not come again."""
         self._armed = {name: armed for name, armed in self._armed.items() if armed is not point}
         point.struck = host.name
 

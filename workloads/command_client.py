@@ -214,7 +214,8 @@ class CommandClient:
         name = self._settings.client + (f"-{self._starts}" if self._starts else "")
         output = Path(self._settings.directory) / f"{name}.jsonl"
         output.parent.mkdir(parents=True, exist_ok=True)
-        environment = module_environment() | self._environment(task, place, output)  # of the starts before
+        # It depends on the number of starts before this one.
+        environment = module_environment() | self._environment(task, place, output)
         self._starts += 1
         program = subprocess.Popen(
             module_command("workloads.under_parent", str(os.getpid()), *self._settings.own.client_command),

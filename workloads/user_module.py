@@ -98,7 +98,7 @@ def _innermost(directory: Path, frames: traceback.StackSummary) -> str:
 
 def _innermost_of_user(frames: Sequence[traceback.FrameSummary]) -> str:
     """Of a file that is neither our room's, nor Python's, nor an installed package's."""
-    lines = [f"{each.filename}:{each.lineno}: " for each in frames if not each.filename.startswith(_LIBRARIES)]
+    lines = [f"{frame.filename}:{frame.lineno}: " for frame in frames if not frame.filename.startswith(_LIBRARIES)]
     return lines[-1] if lines else ""
 
 

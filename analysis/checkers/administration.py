@@ -72,7 +72,7 @@ class ExpectedCluster:
     deleted: dict[str, int] = field(default_factory=dict)
     written: dict[str, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
     """By place and offset: when it was acknowledged, in ns of the run's clock."""
-    kept_ms: dict[str, float] = field(default_factory=dict)
+    expiry_ms: dict[str, float] = field(default_factory=dict)
     """By topic with a retention, the age that no record reached before it could expire."""
     requested: dict[str, int] = field(default_factory=dict)
 
@@ -84,8 +84,8 @@ class ExpectedCluster:
                 self.topics[target] = _Topic(exists={False})
             return
         topic = self.topics.setdefault(target, _Topic())
-        if (kept_ms := _kept_ms(arguments.get("settings", {}))) < INF:
-            self.kept_ms[target] = min(kept_ms, self.kept_ms.get(target, INF))
+        if (expiry_ms := _expiry_ms(arguments.get("settings", {}))) < INF:
+            self.expiry_ms[target] = min(expiry_ms, self.expiry_ms.get(target, INF))
         match line["operation"]:
             case "create":
                 topic.exists = {True} if is_certain else {True, False}
@@ -120,7 +120,7 @@ class ExpectedCluster:
                 self.groups[target] = {-1} | (set() if is_certain else self.groups[target])
 
 
-def _kept_ms(settings: Mapping[str, str]) -> float:
+def _expiry_ms(settings: Mapping[str, str]) -> float:
     """The age of a record, by the time of its answer, at which these settings of a topic may let it expire. Of a
     retention by size that is small enough to matter in a run: any."""
     ages_ms, sizes = settings.get("retention.ms", "-1"), settings.get("retention.bytes", "-1")
@@ -166,13 +166,13 @@ def wrong_records(expected: ExpectedCluster, look: Line) -> Iterator[tuple[str, 
     for place, (start, pairs) in look["records"].items():
         if start < expected.deleted.get(place, 0):
             yield place, f"records below {expected.deleted[place]} were deleted, and the log starts at {start}"
-        kept_ms = expected.kept_ms.get(place.rpartition("-")[0], INF)
+        expiry_ms = expected.expiry_ms.get(place.rpartition("-")[0], INF)
         young = [
             offset
             for offset, at in expected.written.get(place, {}).items()
-            if expected.requested.get(place, 0) <= offset < start and look["t"] - at < kept_ms * 1e6
+            if expected.requested.get(place, 0) <= offset < start and look["t"] - at < expiry_ms * 1e6
         ]
-        if kept_ms < INF:
+        if expiry_ms < INF:
             if young:
                 yield place, f"the log starts at {start}, and the record at offset {young[0]} is too young to expire"
         elif start > expected.requested.get(place, 0):
@@ -212,7 +212,7 @@ def check(run: CheckedRun) -> Outcome:
     operations = [line for line in journal if line["event"] == ADMINISTERED]
     expected, looks = expected_by(journal), [line for line in journal if line["event"] == CLUSTER_SEEN]
     if any(fault.group == FaultGroup.CLOCK for fault in run.history.faults):
-        expected.kept_ms = dict.fromkeys(expected.kept_ms, 0.0)  # a record is as old as a broker's clock says
+        expected.expiry_ms = dict.fromkeys(expected.expiry_ms, 0.0)  # a record is as old as a broker's clock says
     effective = sum(line["outcome"] == "ok" for line in operations)
     detail = f"{effective} of {counted(len(operations), 'operation')} answered"
     if FINAL not in run.history.phase_names:

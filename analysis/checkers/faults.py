@@ -168,9 +168,9 @@ def _because(injected: Line, healed: Line) -> str:
     reasons = [
         *(evidence.get("already") or ()),
         *(
-            f"{name}: {each['error']}"
-            for name, each in evidence.items()
-            if isinstance(each, Mapping) and "error" in each
+            f"{name}: {answer['error']}"
+            for name, answer in evidence.items()
+            if isinstance(answer, Mapping) and "error" in answer
         ),
         *((detail.get("because") if isinstance(detail, Mapping) else None) or ()),
     ]

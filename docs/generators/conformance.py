@@ -47,9 +47,9 @@ def marks() -> dict[str, list[str]]:
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         shared = [
-            each.value
-            for each in tree.body
-            if isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == "pytestmark"
+            statement.value
+            for statement in tree.body
+            if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "pytestmark"
         ]
         for name, node in definitions(tree):
             for decorator in (*node.decorator_list, *(shared if name.startswith("test_") else ())):
