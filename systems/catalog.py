@@ -7,6 +7,7 @@ files come with this project or from the nodes' packages has no lock files (`ver
 
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import systems.description as description
@@ -23,11 +24,18 @@ _VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+-]*")
 
 @dataclass(frozen=True)
 class SystemFiles:
-    """One system. `versions`: in the order of its description; without a description, by lock file, oldest first."""
+    """One system."""
 
     name: str
     directory: Path
-    versions: tuple[str, ...]
+
+    @cached_property
+    def versions(self) -> tuple[str, ...]:
+        """In the order of its description; without a description, by lock file, oldest first. Raises `InputError` for
+        an invalid description."""
+        if self.is_described:
+            return tuple(description.read(self.directory).versions)
+        return tuple(sorted((path.stem for path in (self.directory / _VERSIONS).glob("[!.]*.lock")), key=_natural))
 
     def lock(self, version: str) -> Lock:
         """The lock of a version. Raises `InputError`, with the nearest known version, for an unknown version."""
@@ -44,9 +52,9 @@ class SystemFiles:
 
 
 def all_systems(root: Path = SYSTEMS) -> list[SystemFiles]:
-    """All systems under `root`, by name. Raises `InputError` for an invalid description."""
+    """All systems under `root`, by name."""
     paths = (path for path in root.iterdir() if (path / description.FILE_NAME).is_file() or (path / _VERSIONS).is_dir())
-    return sorted((SystemFiles(_name(path), path, _versions(path)) for path in paths), key=lambda system: system.name)
+    return sorted((SystemFiles(_name(path), path) for path in paths), key=lambda system: system.name)
 
 
 def find_system(name: str, root: Path = SYSTEMS) -> SystemFiles:
@@ -72,12 +80,6 @@ def lock_path(directory: Path, version: str) -> Path:
 
 def _name(directory: Path) -> str:
     return directory.name.replace("_", "-")
-
-
-def _versions(directory: Path) -> tuple[str, ...]:
-    if (directory / description.FILE_NAME).is_file():
-        return tuple(description.read(directory).versions)
-    return tuple(sorted((path.stem for path in (directory / _VERSIONS).glob("[!.]*.lock")), key=_natural))
 
 
 def _natural(version: str) -> list[tuple[int, str]]:

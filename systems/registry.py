@@ -85,20 +85,23 @@ def family(description: Description) -> type[System]:
     """The class that a description names; `System` by default. Raises `InputError`."""
     if description.class_name is None:
         return System
-    place = f"{place_of_key(description.directory / FILE_NAME, 'class')}: class"
+
+    def refusal(reason: str) -> InputError:
+        return InputError(f"{place_of_key(description.directory / FILE_NAME, 'class')}: class: {reason}")
+
     file_name, colon, class_name = description.class_name.partition(":")
     path = description.directory / file_name
     if not colon or not path.is_file():
-        raise InputError(f'{place}: {description.class_name!r} is not "parser.py:Class" with an existing file')
+        raise refusal(f'{description.class_name!r} is not "parser.py:Class" with an existing file')
     try:
         module = _module(path)
     except (Exception, SystemExit) as error:  # a user's module may call `sys.exit(...)`
-        raise InputError(f"{place}: {path} cannot be loaded: {place_of(error)}") from error
+        raise refusal(f"{path} cannot be loaded: {place_of(error)}") from error
     class_ = getattr(module, class_name, None)
     if class_ is None:
-        raise InputError(f"{place}: {path} has no {class_name}")
+        raise refusal(f"{path} has no {class_name}")
     if not (isinstance(class_, type) and issubclass(class_, System)):
-        raise InputError(f"{place}: {class_name} is not a brownout_api.System; derive it from that")
+        raise refusal(f"{class_name} is not a brownout_api.System; derive it from that")
     return telling(class_, description.directory) if description.own_directory else class_
 
 

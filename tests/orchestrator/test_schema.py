@@ -1,6 +1,7 @@
 """The JSON Schemas of files: each accepts what its reader accepts, and both refuse a mistake in any single key."""
 
 import copy
+import functools
 import json
 import re
 import tomllib
@@ -22,7 +23,7 @@ from orchestrator.command.line import main
 from orchestrator.command.schema import file_schema
 from orchestrator.gate.policy_file import Policy
 from systems.declared_tables import read_file
-from systems.description import Description
+from systems.description import Description, read
 from systems.errors import InputError
 from systems.toml_tables import TomlSource
 from workloads.kinds import KINDS
@@ -56,6 +57,14 @@ def refusal(document: Mapping[str, Any], file: str = "campaign") -> str:
     except InputError as error:
         return str(error)
     return ""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_reading_of_each_system() -> Iterator[None]:
+    """Thousands of campaigns are parsed here, all of them of systems whose descriptions do not change."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("systems.registry.read", functools.cache(read))
+        yield
 
 
 @pytest.mark.parametrize("file", SCHEMAS)
