@@ -1,4 +1,5 @@
-"""Workloads on objects that every system has in some form: a set, a queue, a counter, a bank, a source of ids.
+"""Workloads on objects that every system has in some form: a set, a queue, a counter, a bank, a source of ids, and
+transactions on lists or registers.
 
 They are workloads as users have them (`workloads/own_workload.py`): a run stores the text of this file, and a client of
 the user's own has the functions. Values are unique in a run, so each answer names the operation that made it.
@@ -6,7 +7,7 @@ the user's own has the functions. Values are unique in a run, so each answer nam
 
 from collections.abc import Generator, Iterator
 from random import Random
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, ClassVar, Final
 
 from msgspec import Meta
 
@@ -90,12 +91,55 @@ class Ids(OwnWorkload):
         yield Operation("generate")
 
 
+class ListAppend(OwnWorkload):
+    """`txn` of steps that the system executes as one transaction: `["append", 3, "1-7"]` appends an element to
+    the list of a key, `["r", 3, null]` reads it. It returns the steps, with the list of each read.
+
+    The keys that are in use move on, so that no list becomes long. The final read follows them until all lists are
+    empty."""
+
+    keys: Annotated[int, Meta(ge=1, le=1_000, description="keys that are in use at once")] = 4
+    steps: Annotated[int, Meta(ge=1, le=100, description="the most steps of a transaction")] = 4
+    reads: Reads = 0.5
+    moves_after: Annotated[
+        int, Meta(ge=1, le=1_000_000, description="transactions of a client after which its oldest key is left")
+    ] = 50
+    _write: ClassVar[str] = "append"
+
+    def operations(self, random: Random) -> Iterator[Operation]:
+        written, client = 0, self.client.removeprefix("client-")  # short: answers have many elements
+        for number in range(1 << 62):
+            transaction: list[tuple[str, int, str | None]] = []
+            for _ in range(random.randint(1, self.steps)):
+                key = number // self.moves_after + random.randrange(self.keys)
+                if random.random() < self.reads:
+                    transaction.append(("r", key, None))
+                else:
+                    transaction.append((self._write, key, f"{client}-{written}"))
+                    written += 1
+            yield Operation("txn", transaction)
+
+    def final(self) -> Generator[Operation, Any, None]:
+        for first in range(0, 1 << 62, self.keys):
+            steps = yield Operation("txn", [("r", key, None) for key in range(first, first + self.keys)])
+            if not any(step[2] for step in steps or () if isinstance(step, list) and len(step) == 3):
+                return
+
+
+class RwRegister(ListAppend):
+    """As `ListAppend`, on registers: `["w", 3, "1-7"]` writes a value, and a read returns it, or null."""
+
+    _write: ClassVar[str] = "w"
+
+
 OBJECTS: Final = {
     "set": (Set, "set-full"),
     "queue": (Queue, "total-queue"),
     "counter": (Counter, "counter-bounds"),
     "bank": (Bank, "bank"),
     "unique-ids": (Ids, "unique-ids"),
+    "list-append": (ListAppend, "list-append"),
+    "rw-register": (RwRegister, "rw-register"),
 }
 """By the kind in `[workload]`: the class, and the model that judges it unless `[checks]` names another one."""
 

@@ -34,8 +34,14 @@ def check(run: CheckedRun) -> Outcome:
     if requirements.model:
         from analysis.engines.own_model import judge_calls
 
-        chosen = {"allowed": requirements.allow, "prohibited": requirements.prohibit}
-        report = judge_calls(requirements.model, operations, initial=requirements.initial, **chosen)
+        report = judge_calls(
+            requirements.model,
+            operations,
+            initial=requirements.initial,
+            allowed=requirements.allow,
+            prohibited=requirements.prohibit,
+            consistency=requirements.consistency_model,
+        )
         details.append(report.size)
         doubts += NOT_DECIDED.say(report.doubts)
         anomalies += (

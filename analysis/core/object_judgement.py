@@ -7,10 +7,12 @@ from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from analysis.core.consistency_models import PROHIBITED
 from analysis.core.model_search import search, witness
 from analysis.core.models import MODELS, Model, ModelOperation
 from analysis.core.register_operations import OutOfBudget
 from analysis.core.workload_promises import PROMISES, Contradiction, WorkloadPromises
+from history.foreign.kinds import TRANSACTION_NAMES
 from installation.counted import counted
 
 NOT_LINEARIZABLE: Final = "not-linearizable"
@@ -18,8 +20,11 @@ MOST_SHOWN: Final = 20
 """Operations of a witness."""
 
 
-def anomalies_of(name: str) -> Collection[str]:
-    """The names of the anomalies that a model can find. Raises KeyError for an unknown model."""
+def anomalies_of(name: str, consistency: str) -> Collection[str]:
+    """The names of the anomalies that a model can find. `consistency`: what transactions must obey. Raises KeyError for
+    an unknown model."""
+    if name in TRANSACTION_NAMES:
+        return PROHIBITED[consistency]
     return (NOT_LINEARIZABLE,) if name in MODELS else PROMISES[name].anomalies
 
 

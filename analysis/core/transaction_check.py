@@ -35,8 +35,8 @@ KEY_ORDERS: Final = ("linearizable", "sequential")
 """What a user may assume of the accesses of each register."""
 
 
-MOST_LINES: Final = 10
-"""Lines in a sentence."""
+MOST_NAMED: Final = 10
+"""Transactions in a sentence."""
 
 
 @dataclass(frozen=True)
@@ -92,11 +92,12 @@ def check_transactions(
 
 def _no_order(observations: Observations, search: RegisterOrder, name: str) -> Finding:
     """The anomaly that no serial order exists, with the transactions at which the longest one stops."""
-    lines = [int(observations.table.line[number]) for number in search.blocked]
-    shown = ", ".join(map(str, lines[:MOST_LINES])) + (", ..." if len(lines) > MOST_LINES else "")
+    shown = ", ".join(map(observations.transaction, search.blocked[:MOST_NAMED]))
+    shown += ", ..." if len(search.blocked) > MOST_NAMED else ""
     sentence = (
-        f"no serial order explains all answers; the longest one stops before {counted(len(lines), 'transaction')} "
-        f"(line {shown}): each reads a version that is not the current one, or overwrites one that is still read"
+        "no serial order explains all answers; the longest one stops before "
+        f"{counted(len(search.blocked), 'transaction')} ({shown}): "
+        "each reads a version that is not the current one, or overwrites one that is still read"
     )
     return Finding(name, search.blocked, sentence)
 
@@ -133,13 +134,13 @@ def _cycles(observations: Observations, graph: Graph, is_missing: Bools, model: 
 
 
 def _sentence(observations: Observations, cycle: Cycle, count: int) -> str:
-    """The cycle in words: each transaction by its line, and why the next one must follow."""
+    """The cycle in words: each transaction, and why the next one must follow."""
     order = list(dict.fromkeys(edge.source for edge in cycle.edges))
     names = {number: f"T{place}" for place, number in enumerate(order, 1)}
-    lines = ", ".join(f"{name} is that of line {observations.table.line[number]}" for number, name in names.items())
+    named = ", ".join(f"{name} is {observations.transaction(number)}" for number, name in names.items())
     clauses = [_clause(observations, edge, names[edge.source], names[edge.target]) for edge in cycle.edges]
     group_count = f" ({counted(count, 'group')} of transactions have such cycles)" if count > 1 else ""
-    return f"{'; '.join(clauses)}: each must follow the one before, in a circle{group_count}. {lines}"
+    return f"{'; '.join(clauses)}: each must follow the one before, in a circle{group_count}. {named}"
 
 
 def _clause(observations: Observations, edge: Edge, source: str, target: str) -> str:

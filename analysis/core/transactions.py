@@ -39,6 +39,7 @@ from history.value_runs import I64
 Bools = npt.NDArray[np.bool_]
 UNKNOWN: Final = -1
 """Instead of a version: it is not known which one."""
+OF_LINE: Final = "the transaction of line"
 COLUMNS: Final = ("line", "process", "type", "inv", "ret", "is_write", "key")
 
 
@@ -72,10 +73,12 @@ class TransactionTable:
     """The last element, or 0 without one."""
     keys: I64
     parts: Callable[[], Iterator[tuple[int, I64, I64]]]
+    title: str
 
     @classmethod
-    def of(cls, read: Callable[..., Iterable[pa.Table]]) -> "TransactionTable":
-        """`read` gives the parts of the table `TRANSACTIONS` with the columns that it is given."""
+    def of(cls, read: Callable[..., Iterable[pa.Table]], title: str = OF_LINE) -> "TransactionTable":
+        """`read` gives the parts of the table `TRANSACTIONS` with the columns that it is given.
+        `title`: what precedes a line in the name of a transaction."""
 
         def parts() -> Iterator[tuple[int, I64, I64]]:
             first = 0
@@ -104,7 +107,11 @@ class TransactionTable:
         merged = {name: np.concatenate(column) for name, column in columns.items()}
         keys, key = np.unique(merged.pop("key"), return_inverse=True)
         is_write, outcome = merged.pop("is_write").astype(np.bool_), merged.pop("type").astype(np.int64)
-        return cls(outcome=outcome, is_write=is_write, key=key, keys=keys, parts=parts, **merged)
+        return cls(outcome=outcome, is_write=is_write, key=key, keys=keys, parts=parts, title=title, **merged)
+
+    def name(self, number: int) -> str:
+        """A transaction in words."""
+        return f"{self.title} {self.line[number]}"
 
 
 class VersionOrders(NamedTuple):
@@ -232,7 +239,7 @@ class Observations:
 
     def transaction(self, number: int) -> str:
         """A transaction in words."""
-        return f"the transaction of line {self.table.line[number]}"
+        return self.table.name(number)
 
     def _codes(self, key: I64, element: I64) -> I64:
         """A number for each pair that may have been written, -1 for others."""
@@ -249,12 +256,12 @@ class Observations:
         if not len(repeated):
             return
         first, second = self._writes_in_order[repeated[0]], self._writes_in_order[repeated[0] + 1]
-        lines = self.table.line[self.table.txn[[first, second]]]
+        writers = [self.transaction(int(self.table.txn[step])) for step in (first, second)]
         keys = np.unique(self.table.key[self._writes_in_order[repeated]])
         self._is_broken[keys] = True
         self.doubts.append(
-            f"key {self.key_text(first)}: {self.version_text(first)} was written in line {lines[0]} and again in line "
-            f"{lines[1]}; an answer does not say which one it shows, so nothing is concluded from {len(keys)} of "
+            f"key {self.key_text(first)}: {self.version_text(first)} was written by {writers[0]} and again by "
+            f"{writers[1]}; an answer does not say which one it shows, so nothing is concluded from {len(keys)} of "
             f"{len(self.table.keys)} keys"
         )
 

@@ -1,24 +1,34 @@
 """Judges the operations of a workload of the user's own by a model that `check --model` knows.
 
 A sequential model asks for an order of the operations of each key, and another function confirms the order that the
-search finds. The promises of sets, queues, counters and banks need no search.
+search finds. The promises of sets, queues, counters and banks need no search. Transactions are judged together, as
+`check` judges those of a file.
 """
 
-from collections.abc import Collection, Hashable
+import tempfile
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
+from analysis.core.consistency_models import STRICT_SERIALIZABLE
 from analysis.core.model_search import WrongOrderError, require_order
 from analysis.core.models import Model, ModelOperation
 from analysis.core.object_judgement import judge_object, model_of
 from analysis.core.registers import BUDGET
 from analysis.core.workload_promises import WorkloadPromises, failing_anomalies
 from analysis.engines.own_check import witness_of_call
+from analysis.foreign.transaction_judgement import judge_transactions
 from history.foreign.edn import form_of, form_of_json
+from history.foreign.events import ForeignOperation
 from history.foreign.history import ForeignError
+from history.foreign.jepsen_events import AS_WRITTEN, with_named_steps
+from history.foreign.kinds import TRANSACTION_NAMES
+from history.foreign.transaction_rows import TRANSACTIONS_OF, written_transactions
 from history.record.operations import Operations
-from history.record.schemas import FAIL, INF, OK, OUTCOMES
+from history.record.schemas import FAIL, INF, INFO, OK, OUTCOMES
 from history.strict_json import decode
 from installation.counted import counted
 
@@ -50,12 +60,16 @@ class ModelReport:
 
 def functions_of(model: str) -> Collection[str]:
     """The functions that a model judges. Raises KeyError for an unknown model."""
-    return model_of(model).functions.keys()
+    return TRANSACTIONS_OF[model].keys() if model in TRANSACTION_NAMES else model_of(model).functions.keys()
 
 
 def initial_of(model: str, text: str) -> Hashable:
     """What each object has before the load. `text`: stated as EDN; empty if it is not stated. Raises KeyError for an
     unknown model, and ValueError for a value that the model does not have."""
+    if model in TRANSACTION_NAMES:
+        if text:
+            raise ValueError(f"{text}: every key of the model {model} is empty at first; leave it out")
+        return None
     try:
         return model_of(model).initial(form_of(text) if text else None)
     except ForeignError as error:
@@ -69,10 +83,13 @@ def judge_calls(
     initial: str = "",
     allowed: Collection[str] = (),
     prohibited: Collection[str] = (),
+    consistency: str = "",
 ) -> ModelReport:
     """Judge each key apart. `initial`: as `initial_of` takes it; `allowed`, `prohibited`: anomalies of a model of
-    promises that do not fail it, or that do. Raises KeyError for an unknown model, ValueError for an unknown anomaly or
-    initial value, and TablesError."""
+    promises that do not fail it, or that do; `consistency`: what transactions must obey. Raises KeyError for an unknown
+    model, ValueError for an unknown anomaly or initial value, and TablesError."""
+    if name in TRANSACTION_NAMES:
+        return _judge_transactions(name, calls, consistency or STRICT_SERIALIZABLE)
     failing = failing_anomalies(name, allowed, prohibited)
     model, at_first, rows = model_of(name), initial_of(name, initial), dict[int, dict[str, Any]]()
     objects, doubts = dict[str, list[ModelOperation]](), list[str]()
@@ -115,6 +132,53 @@ def _operation(model: Model | WorkloadPromises, row: dict[str, Any]) -> ModelOpe
     answer = form_of_json(decode(row["result"])) if is_answered else None
     values = model.values(f, form_of_json(decode(row["argument"])), answer, is_answered=is_answered)
     return ModelOperation(row["id"], row["process"], f, *values, row["inv"], row["ret"])
+
+
+def _judge_transactions(name: str, calls: Operations, consistency: str) -> ModelReport:
+    """Numbers the transactions in the order of their invocations, from 1 on."""
+    rows = sorted((row for part in calls.parts(*_COLUMNS, *_MORE) for row in part.to_pylist()), key=itemgetter("inv"))
+    size = f"{name}: {counted(len(rows), 'transaction')}"
+    if strange := next((row for row in rows if row["function"] not in TRANSACTIONS_OF[name]), None):
+        known = ", ".join(TRANSACTIONS_OF[name])
+        doubt = f"{strange['client']}: {strange['function']}: the model has only the functions {known}"
+        return ModelReport(size, doubts=(doubt,))
+    if not rows:
+        return ModelReport(size, doubts=(f"{name}: no transaction was recorded",))
+    try:
+        with tempfile.TemporaryDirectory() as directory:
+            history = written_transactions(Path("transaction"), Path(directory), name, _transactions(rows))
+            judgement = judge_transactions(history, consistency=consistency, title="transaction")
+    except ForeignError as error:
+        return ModelReport(size, doubts=(f"{name}: {error}".removesuffix(f"; {AS_WRITTEN}"),))
+    findings = []
+    for anomaly in judgement.anomalies:
+        shown = tuple(
+            witness_of_call(_call(rows[row["line"] - 1])) | {"text": f"transaction {row['line']}: {row['text']}"}
+            for row in anomaly.witness
+        )
+        findings.append(ModelFinding(anomaly.name, f"{name}: {anomaly.sentence}", shown, anomaly.count))
+    proof = f"; {judgement.certified}" if judgement.certified else ""
+    doubts = tuple(f"{name}: {doubt}" for doubt in judgement.doubts)
+    return ModelReport(f"{name}: {judgement.sentence}{proof}", tuple(findings), doubts)
+
+
+def _transactions(rows: Sequence[dict[str, Any]]) -> Iterator[ForeignOperation]:
+    """A call of unknown outcome may still happen while its client goes on, so the client is another process then."""
+    lost = dict[int, int]()
+    numbers = dict[tuple[int, int], int]()
+    for line, row in enumerate(rows, 1):
+        process, outcome = row["process"], row["type"]
+        number = numbers.setdefault((process, lost.get(process, 0)), len(numbers))
+        if outcome == INFO:
+            lost[process] = lost.get(process, 0) + 1
+        is_answered, ret = outcome == OK, INF if outcome == INFO else row["ret"]
+        asked, answer = (
+            None if text is None else with_named_steps(form_of_json(decode(text)))
+            for text in (row["argument"], row["result"] if is_answered else None)
+        )
+        completed_in = line if is_answered else 0
+        named = line, completed_in, number, row["function"], outcome
+        yield ForeignOperation(*named, row["inv"], ret, ret, asked, answer, row["error"] or "")
 
 
 def _call(row: dict[str, Any]) -> SimpleNamespace:

@@ -76,6 +76,9 @@ class Checks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     at-least-once delivery."""
     prohibit: tuple[str, ...] = ()
     """Anomalies of the model that fail a run, though the model leaves them to the user, such as `"stale-read"`."""
+    consistency_model: str = ""
+    """What transactions (models `list-append`, `rw-register`) must obey: a
+    [consistency model](foreign.md#transactions), such as `"serializable"`. Default: `"strict-serializable"`."""
 
 
 class Requirements(Checks, frozen=True, forbid_unknown_fields=True):

@@ -19,7 +19,7 @@ from analysis.core.consistency_models import (
 )
 from analysis.core.object_judgement import MOST_SHOWN
 from analysis.core.transaction_check import TransactionReport, check_transactions
-from analysis.core.transactions import Finding, TransactionTable
+from analysis.core.transactions import OF_LINE, Finding, TransactionTable
 from analysis.foreign.judgement import CERTIFICATE, ORDER_FILE, ForeignJudgement
 from analysis.verdict import FAIL, PASS, UNKNOWN
 from analysis.verifiers.log import CertificateError
@@ -34,9 +34,12 @@ MOST_ELEMENTS: Final = 12
 """Elements of a list in a witness."""
 
 
-def judge_transactions(history: ForeignHistory, *, consistency: str, key_order: str | None = None) -> ForeignJudgement:
-    """Judges by a model of `PROHIBITED`. `key_order`: what is assumed of each register (`KEY_ORDERS`)."""
-    table = TransactionTable.of(lambda *columns: transaction_parts(history.directory, *columns))
+def judge_transactions(
+    history: ForeignHistory, *, consistency: str, key_order: str | None = None, title: str = OF_LINE
+) -> ForeignJudgement:
+    """Judges by a model of `PROHIBITED`. `key_order`: what is assumed of each register (`KEY_ORDERS`); `title`: as
+    `TransactionTable.of` takes it."""
+    table = TransactionTable.of(lambda *columns: transaction_parts(history.directory, *columns), title)
     is_list = history.model == LIST_APPEND
     report = check_transactions(table, consistency, history.names, is_list=is_list, key_order=key_order)
     subject = f"{counted(history.rows, 'transaction')} on {counted(len(table.keys), 'key')}"

@@ -46,7 +46,7 @@ def verify_serial_order(
 
 def _refuse(table: TransactionTable, is_wrong: Bools, txns: I64, reason: str) -> None:
     if is_wrong.any():
-        raise CertificateError(f"the transaction of line {table.line[txns[is_wrong][0]]} {reason}")
+        raise CertificateError(f"{table.name(int(txns[is_wrong][0]))} {reason}")
 
 
 def _replay(table: TransactionTable, rank: I64, *, is_list: bool) -> None:
@@ -80,6 +80,4 @@ def _replay(table: TransactionTable, rank: I64, *, is_list: bool) -> None:
 
 def _refuse_answer(table: TransactionTable, steps: I64) -> None:
     if len(steps):
-        raise CertificateError(
-            f"it does not explain an answer of the transaction of line {table.line[table.txn[steps[0]]]}"
-        )
+        raise CertificateError(f"it does not explain an answer of {table.name(int(table.txn[steps[0]]))}")

@@ -239,14 +239,19 @@ def _of_object(members: Mapping[str, Any]) -> dict[str, Any]:
     for name in ("type", "f", "process"):
         if isinstance(members.get(name), str):
             fields[name] = _keyword(members[name].removeprefix(":"))
-    value = fields.get("value")
-    if (
+    if "value" in fields:
+        fields["value"] = with_named_steps(fields["value"])
+    return fields
+
+
+def with_named_steps(value: Any) -> Any:
+    """A value of JSON as a form; the names of the steps of a transaction are keywords."""
+    is_steps = (
         isinstance(value, list)
         and value
         and all(isinstance(micro, list) and micro and type(micro[0]) is str for micro in value)
-    ):
-        fields["value"] = [[_keyword(name.removeprefix(":")), *rest] for name, *rest in value]
-    return fields
+    )
+    return [[_keyword(name.removeprefix(":")), *rest] for name, *rest in value] if is_steps else value
 
 
 def _of_line(path: Path, number: int, line: str) -> dict[str, Any]:

@@ -15,6 +15,7 @@ give the same steps.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import chain, starmap
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -209,11 +210,23 @@ def read_transactions(
 ) -> ForeignHistory:
     """The history in a file, written below a directory. `initial`: the form that each register holds at the start.
     Raises ForeignError."""
-    order, rows = TimeOrder(), _Rows(path, workload, None if initial is None else _plain(initial))
-    plain = _plain_steps(workload)
-    functions = TRANSACTIONS_OF[workload]
+    order, plain, functions = TimeOrder(), _plain_steps(workload), TRANSACTIONS_OF[workload]
     events = events_of(path, functions, workload, notation=notation, plain=plain, absent=_UNNAMED)
     operations = operations_of(path, events, order)
+    history = written_transactions(path, directory, workload, operations, None if initial is None else _plain(initial))
+    return replace(history, time_doubts=order.doubts())
+
+
+def written_transactions(
+    path: Path,
+    directory: Path,
+    workload: str,
+    operations: Iterator[ForeignOperation],
+    initial: int | str | None = None,
+) -> ForeignHistory:
+    """The history of these operations, written below a directory. `path`: names them in errors. Raises
+    ForeignError."""
+    rows = _Rows(path, workload, initial)
     head = next(operations, None)
     if head is None:
         raise ForeignError(path, 0, "has no operation of a client; name the history.edn of a test that ran")
@@ -238,8 +251,9 @@ def read_transactions(
     line = rows.answer_without_outcome
     doubt = f"line {line} has an answer, but its type is not ok: what such an operation showed is not judged"
     doubts = (doubt,) if line else ()
-    described = alike_keys(map(str, rows.keys)), doubts
-    return ForeignHistory(workload, directory, count, start, is_answered, names, *described, time_doubts=order.doubts())
+    return ForeignHistory(
+        workload, directory, count, start, is_answered, names, alike_keys(map(str, rows.keys)), doubts
+    )
 
 
 def transaction_parts(directory: Path, *columns: str) -> Iterator[pa.Table]:

@@ -102,13 +102,12 @@ def run_description(planned: PlannedRun, deployed: Deployed, world: RunWorld) ->
     }
 
 
+_OF_OWN_WORKLOADS: Final = ("use", "model", "initial", "allow", "prohibit", "consistency_model")
+
+
 def _checks(checks: Checks) -> dict[str, Any]:
     """The table [checks]. It has the keys of own checkers and models only if the campaign uses them."""
-    return {
-        key: value
-        for key, value in asdict(checks).items()
-        if key not in ("use", "model", "initial", "allow", "prohibit") or value
-    }
+    return {key: value for key, value in asdict(checks).items() if key not in _OF_OWN_WORKLOADS or value}
 
 
 def _limits_of_choice(world: RunWorld) -> list[str]:

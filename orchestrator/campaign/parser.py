@@ -12,10 +12,11 @@ from typing import Final
 from msgspec.structs import replace
 
 from analysis.checker_registry import CLASSES as ANOMALIES
+from analysis.core.consistency_models import PROHIBITED, STRICT_SERIALIZABLE
 from analysis.evidence.run_toml import Checks
 from analysis.history_checker import load_checker
 from history.damage import Damage
-from history.foreign.kinds import MODEL_NAMES, PROMISE_NAMES
+from history.foreign.kinds import MODEL_NAMES, PROMISE_NAMES, TRANSACTION_NAMES
 from history.own_classes import OwnClassError
 from history.regular_files import read_text
 from installation.counted import counted
@@ -61,8 +62,10 @@ from workloads.settings import OwnClient
 
 _NODE = re.compile(r"n[0-9]+")
 _NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
-MODELS: Final = (*MODEL_NAMES, *PROMISE_NAMES)
+MODELS: Final = (*MODEL_NAMES, *PROMISE_NAMES, *TRANSACTION_NAMES)
 """The models that judge workloads of the user's own."""
+CHECKS_WORDS: Final = {"model": MODELS, "consistency_model": tuple(PROHIBITED)}
+"""The values of keys in [checks]."""
 _TAKEN: Final = KINDS.keys() | FORMS.keys()
 
 
@@ -101,6 +104,8 @@ def _parse(source: TomlSource, path: Path) -> Campaign | None:
     checks = None if nemesis is None else attempt(lambda: _checks(tables["checks"], nemesis, system), None)
     if checks is not None and not checks.use and not checks.model:
         checks = replace(checks, model=model_of(workload))
+    if checks is not None and checks.model in TRANSACTION_NAMES and not checks.consistency_model:
+        checks = replace(checks, consistency_model=STRICT_SERIALIZABLE)
     own = None if checks is None else attempt(lambda: _own_checkers(tables["checks"], checks, path.parent), None)
     cells = _cells(root, under_test, topology, workload, seeds, own and own[1])
     client = attempt(lambda: read_client(tables["client"], workload.kind, path.parent, system), None)
@@ -140,7 +145,7 @@ def _rehearsed(
 ) -> Workload:
     """The workload; one of the user's own after a rehearsal."""
     if workload.source is None:
-        for key in ("model", "initial", "allow", "prohibit"):
+        for key in ("model", "initial", "allow", "prohibit", "consistency_model"):
             if checks is not None and getattr(checks, key):
                 tables["checks"].refuse(f"{key}: the workload {workload.named!r} has its own rules; leave it out", key)
         return workload
@@ -150,6 +155,11 @@ def _rehearsed(
         )
     if client is None or checks is None:
         return workload
+    if checks.consistency_model and checks.model not in TRANSACTION_NAMES:
+        tables["checks"].refuse(
+            f"consistency_model: it is for transactions, the models {' and '.join(TRANSACTION_NAMES)}; leave it out",
+            "consistency_model",
+        )
     if key := next((key for key in ("initial", "allow", "prohibit") if getattr(checks, key)), ""):
         from analysis.core.workload_promises import failing_anomalies  # it loads Arrow
         from analysis.engines.own_model import initial_of
@@ -427,7 +437,7 @@ def _check_draws(root: Table, system: System) -> None:
 
 
 def _checks(table: Table, nemesis: NemesisSettings, system: System) -> Checks:
-    checks = read(table, Checks, {"required_faults": nemesis.known_kinds, "model": MODELS})
+    checks = read(table, Checks, CHECKS_WORDS | {"required_faults": nemesis.known_kinds})
     if checks.upper_bound is None:
         checks = replace(checks, upper_bound=system.description.promises.upper_bound)
     never = [kind for kind in checks.required_faults if kind not in nemesis.possible_faults]
@@ -463,7 +473,7 @@ def _own_checkers(table: Table, checks: Checks, directory: Path) -> tuple[dict[s
     if checks.model:
         from analysis.core.object_judgement import anomalies_of  # it loads Arrow
 
-        anomalies.update(anomalies_of(checks.model))
+        anomalies.update(anomalies_of(checks.model, checks.consistency_model))
     for use in checks.use:
         file = use.rpartition(":")[0]
         texts[file] = _own_text(table, "use", directory / file)

@@ -28,7 +28,7 @@ from orchestrator.campaign.model import (
     SystemKeys,
     Topology,
 )
-from orchestrator.campaign.parser import MODELS
+from orchestrator.campaign.parser import CHECKS_WORDS
 from orchestrator.campaign.steps import CONDITIONS, FORMS, WaitKeys, keys_of_wait
 from orchestrator.campaign.workload_parser import WORKLOAD_WORDS
 from orchestrator.command.shared.declaration import Command
@@ -73,7 +73,7 @@ def campaign_schema() -> Schema:
             "none",
             {"random": _random(), "schedule": _schedule(), "steps": _steps(), "none": _closed({})},
         ),
-        "checks": schema(Checks, {"model": MODELS}),
+        "checks": schema(Checks, CHECKS_WORDS),
         "seeds": schema(Seeds),
         "swarm": schema(Swarm),
         "cell": {"type": "array", "items": _cell()},

@@ -46,6 +46,7 @@ class StoredBank(StoredRegisters):
     initial: str = ""
     allow: tuple[str, ...] = ()
     prohibit: tuple[str, ...] = ()
+    consistency_model: str = ""
     wrong: bool = False
 
     def write(self) -> Path:
@@ -55,7 +56,14 @@ class StoredBank(StoredRegisters):
         description["plan"] |= {"changes": 24, "queries": 24}
         chosen = {"use": list(self.use), "allow": list(self.allow), "prohibit": list(self.prohibit)}
         description["checks"] |= {
-            key: value for key, value in (*chosen.items(), ("model", self.model), ("initial", self.initial)) if value
+            key: value
+            for key, value in (
+                *chosen.items(),
+                ("model", self.model),
+                ("initial", self.initial),
+                ("consistency_model", self.consistency_model),
+            )
+            if value
         }
         description["checkers"] = {"bank.py": CHECKER}
         (path / "run.toml").write_text(toml_text.dump(description))
@@ -153,13 +161,11 @@ def modelled(
     path: Path,
     model: str,
     calls: Sequence[Call],
-    final: tuple[str, Any],
-    *,
-    initial: str = "",
-    allow: tuple[str, ...] = (),
-    prohibit: tuple[str, ...] = (),
+    final: tuple[str, Any] | tuple[str, Any, Any],
+    **chosen: Any,
 ) -> Verdict:
-    """The verdict on these calls in sequence: function, argument, result and outcome; and on a final one."""
+    """The verdict on these calls in sequence, and on a final one: its function, its result, and its argument if it has
+    one. `chosen`: in [checks]."""
 
     class Calls(StoredBank):
         def _work(self, journal: Journal) -> tuple[list[OperationWriter], Held, Held]:
@@ -175,7 +181,7 @@ def modelled(
         def _final(self, client: OperationWriter, first: Held, held: Held) -> None:
             del first, held
             client.phase = "final"
-            self._call(client, final[0], None, final[1], "ok")
+            self._call(client, final[0], final[2] if len(final) == 3 else None, final[1], "ok")
 
         @staticmethod
         def _call(client: OperationWriter, function: str, argument: Any, result: Any, outcome: str) -> None:
@@ -183,8 +189,7 @@ def modelled(
             shown = {"result": json.dumps(result)} if outcome == "ok" else {"error": "lost"}
             client.end(call, outcome, **shown)
 
-    chosen: dict[str, Any] = {"model": model, "initial": initial, "allow": allow, "prohibit": prohibit}
-    run = Calls(path / "run", use=(), min_ok=1, **chosen).write()
+    run = Calls(path / "run", use=(), min_ok=1, model=model, **chosen).write()
     description = tomllib.loads((run / "run.toml").read_text())
     description["plan"] |= {"clients": ["c0"], "changes": 1, "queries": 0}
     (run / "run.toml").write_text(toml_text.dump(description))
@@ -265,3 +270,52 @@ CHOSEN: dict[str, tuple[dict[str, Any], list[Call], tuple[str, Any], str]] = {
 def test_a_campaign_decides_which_anomaly_of_a_model_fails(tmp_path: Path, name: str) -> None:
     chosen, calls, final, expected = CHOSEN[name]
     assert modelled(tmp_path, "set-full", calls, final, **chosen).verdict == expected
+
+
+def txn(outcome: str, *steps: tuple[str, int, Any]) -> Call:
+    """A transaction: the steps as they were answered."""
+    asked = [(f, key, None if f == "r" else value) for f, key, value in steps]
+    return "txn", asked, [*steps], outcome
+
+
+A: tuple[str, int, Any] = ("append", 1, "a")
+TRANSACTIONS: dict[str, tuple[str, str, list[Call], Any, str, str]] = {
+    "a list": ("list-append", "", [txn("ok", A, ("r", 1, ["a"]))], ["a"], "pass", "have a serial order"),
+    "a list with a loss": (
+        "list-append",
+        "",
+        [txn("ok", A)],
+        [],
+        "fail",
+        "T1 is transaction 2, T2 is transaction 1",
+    ),
+    "a loss that an order of transactions explains": ("list-append", "serializable", [txn("ok", A)], [], "pass", ""),
+    "a failed transaction is read": ("list-append", "read-committed", [txn("fail", A)], ["a"], "fail", "G1a: "),
+    "a transaction of unknown outcome happens later": (
+        *("list-append", "", [txn("info", A), txn("ok", ("r", 1, []))], ["a"], "pass", "have a serial order"),
+    ),
+    "registers": ("rw-register", "", [txn("ok", ("w", 1, "a"))], "a", "pass", "have a serial order"),
+    "a register with a loss": ("rw-register", "", [txn("ok", ("w", 1, "a"))], None, "fail", "rw-register: T1 "),
+    "another function": ("list-append", "", [("get", None, None, "ok")], [], "unknown", "only the functions txn"),
+    "an answer to another question": (
+        *("list-append", "", [("txn", [A], [("append", 1, "b")], "ok")], [], "unknown"),
+        'transaction:1: the completion of txn has [[:append 1 "b"]]',
+    ),
+    "an answer that is no list of steps": (
+        *("list-append", "", [("txn", [A], True, "ok")], [], "unknown"),
+        "the value of txn is true: a list of steps",
+    ),
+    "no answer that shows something": ("list-append", "", [], None, "unknown", "the history shows no state"),
+}
+
+
+@pytest.mark.parametrize("name", TRANSACTIONS)
+def test_a_consistency_model_judges_transactions(tmp_path: Path, name: str) -> None:
+    model, consistency, calls, shown, expected, text = TRANSACTIONS[name]
+    steps = [] if not calls else [("r", 1, shown)]
+    final = "txn", steps, [("r", 1, None) for _ in steps]
+    verdict = modelled(tmp_path, model, calls, final, consistency_model=consistency)
+    assert verdict.verdict == expected, verdict.reasons
+    details = [check.detail for check in verdict.checks if check.name == "own workload"]
+    sentences = [f"{anomaly.name}: {anomaly.sentence}" for anomaly in verdict.anomalies]
+    assert any(text in each for each in (*details, *sentences, *verdict.doubts)), (details, sentences, verdict.doubts)

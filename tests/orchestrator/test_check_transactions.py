@@ -177,7 +177,11 @@ def test_a_model_prohibits_its_anomalies_only(
 
 
 UNDECIDED: dict[str, tuple[str, tuple[str, ...], str]] = {
-    "an element that was appended twice": (LIST_APPEND, ("ok wx1", "ok wx1", "ok rx1"), "again in line"),
+    "an element that was appended twice": (
+        LIST_APPEND,
+        ("ok wx1", "ok wx1", "ok rx1"),
+        "again by the transaction",
+    ),
     "no answer": (LIST_APPEND, ("ok wx1", "ok wx2"), "shows no state"),
     "an unknown outcome alone": (LIST_APPEND, ("info wx1 rx",), "shows no state"),
     "a failed transaction alone": (RW_REGISTER, ("fail wx1",), "shows no state"),

@@ -9,7 +9,7 @@ from tests.orchestrator.stored_campaign import Answer, ask
 from workloads.objects import OBJECTS
 
 SERVER = '''#!/usr/bin/env python3
-"""All five objects in one process. With "disk" it syncs each change before it answers."""
+"""All objects in one process. With "disk" it syncs each change before it answers."""
 
 import json
 import os
@@ -20,7 +20,15 @@ import threading
 address, directory, mode = sys.argv[1:]
 FILE = os.path.join(directory, "log")
 lock = threading.Lock()
-state = {"set": [], "queue": [], "counter": 0, "bank": {str(number): 50 for number in range(8)}, "ids": 0}
+state = {"set": [], "queue": [], "counter": 0, "bank": {str(number): 50 for number in range(8)}, "ids": 0, "lists": {}}
+
+
+def step(f, key, value):
+    elements = state["lists"].setdefault(str(key), [])
+    if f == "r":
+        return [f, key, [*elements]]
+    elements.append(value)
+    return [f, key, value]
 
 
 def apply(change):
@@ -36,6 +44,8 @@ def apply(change):
     elif do == "generate":
         state["ids"] += 1
         return state["ids"]
+    elif do == "txn":
+        return [step(*each) for each in argument]
     elif do == "transfer":
         state["bank"][str(argument["from"])] -= argument["amount"]
         if mode != "memory":  # else the money is gone
@@ -110,6 +120,12 @@ class Objects(Client):
     def generate(self, operation):
         return self.ask("generate", None)
 
+    def txn(self, operation):
+        steps = self.ask("txn", operation.argument)
+        if self.options["of"] == "list-append":
+            return steps
+        return [(f, key, (value or [None])[-1] if f == "r" else value) for f, key, value in steps]
+
     def transfer(self, operation):
         if self.ask("transfer", operation.argument) == "refused":
             raise Refused("too little money")
@@ -179,6 +195,8 @@ ANOMALY = {
     "counter": "lost-sum",
     "bank": "wrong-total",
     "unique-ids": "duplicate-id",
+    "list-append": "incompatible-order",
+    "rw-register": "own-promise-broken",
 }
 
 
@@ -247,6 +265,27 @@ WRONG = {
         'min_share = 0.1\nuse = ["check.py:C"]\ninitial = "1"',
         "[checks] initial: it is for a model; name it in `model`",
     ),
+    "an unknown consistency model": (
+        "min_share = 0.1",
+        'min_share = 0.1\nconsistency_model = "serialisable"',
+        "did you mean 'serializable'?",
+    ),
+    "a consistency model for a set": (
+        "min_share = 0.1",
+        'min_share = 0.1\nconsistency_model = "serializable"',
+        "[checks] consistency_model: it is for transactions, the models list-append and rw-register; leave it out",
+    ),
+    "transactions with a client that has none": ('kind = "set"', 'kind = "list-append"', "Objects has no such method"),
+    "an initial value of lists": (
+        "min_share = 0.1",
+        'min_share = 0.1\nmodel = "list-append"\ninitial = "1"',
+        "[checks] initial: 1: every key of the model list-append is empty at first; leave it out",
+    ),
+    "an anomaly that the consistency model allows": (
+        "min_share = 0.1",
+        'min_share = 0.1\nmodel = "list-append"\nconsistency_model = "read-committed"',
+        "lost-element",
+    ),
     "another kind": ('kind = "set"', 'kind = "sett"', "did you mean 'set'?"),
 }
 
@@ -256,7 +295,9 @@ def test_a_mistake_is_named_before_anything_starts(tmp_path: Path, case: str) ->
     old, new, message = WRONG[case]
     path = written(tmp_path, "set")
     path.write_text(path.read_text().replace(old, new))
-    (tmp_path / "client.py").write_text(CLIENT.replace("def generate", "def generated"))
+    (tmp_path / "client.py").write_text(
+        CLIENT.replace("def generate", "def generated").replace("def txn", "def transaction")
+    )
     answer = run(path)
     assert (answer.code, message in answer.err) == (64, True), answer
     assert not (tmp_path / "store").exists()

@@ -141,8 +141,8 @@ def _mix(load: Load) -> Mix:
 
 KIND: Final = WorkloadKind(
     name=OWN,
-    description='A campaign names its class, `kind = "bank.py:Bank"`, or a set, queue, counter, bank or source of ids: '
-    '`kind = "set"` ([workloads of your own](own-workloads.md)). '
+    description='A campaign names its class, `kind = "bank.py:Bank"`, or a set, queue, counter, bank, source of ids or '
+    'transactions: `kind = "set"` ([workloads of your own](own-workloads.md)). '
     "Clients call the functions that the class draws, through a user-defined client.",
     judge="own",
     partitioned=False,
