@@ -10,6 +10,9 @@ import numpy.typing as npt
 
 I64 = npt.NDArray[np.int64]
 
+PIECE = 1 << 20
+"""The number of values that are sorted at a time. Each temporary copy has this size."""
+
 
 @dataclass(frozen=True)
 class ValueRuns:
@@ -25,6 +28,8 @@ class ValueRuns:
         """The runs of some values in any order."""
         if not len(values):
             return cls()
+        if len(values) > PIECE:
+            return cls.union(cls.of(values[at : at + PIECE]) for at in range(0, len(values), PIECE))
         ordered = np.sort(values.astype(np.int64, copy=False), kind="stable")  # fast for what is mostly sorted
         step = np.diff(ordered.view(np.uint64))  # the difference of two integers of 64 bits may need 64 bits
         ends = np.flatnonzero(step > 1)

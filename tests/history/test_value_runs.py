@@ -5,11 +5,14 @@ import random
 import numpy as np
 import pytest
 
+from history import value_runs
 from history.value_runs import ValueRuns
 
 
+@pytest.mark.parametrize("piece", [4, value_runs.PIECE])
 @pytest.mark.parametrize("seed", range(20))
-def test_runs_are_the_set_of_their_values(seed: int) -> None:
+def test_runs_are_the_set_of_their_values(seed: int, piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(value_runs, "PIECE", piece)
     rng = random.Random(seed)
     parts = [[rng.randrange(60) for _ in range(rng.randrange(30))] for _ in range(3)]
     runs = ValueRuns.union(ValueRuns.of(np.array(part, np.int64)) for part in parts)
