@@ -24,6 +24,10 @@ def written(directory: Path, change: Callable[[str], str] = str, campaign: Calla
     return directory / "prompt.toml"
 
 
+def short(campaign: str) -> str:
+    return campaign.replace("duration_s = 10", "duration_s = 4")
+
+
 def run(path: Path, *options: str) -> Answer:
     return ask("run", path, "--store", path.parent / "store", "--engine", "in-process", "--no-plots", *options)
 
@@ -108,19 +112,14 @@ def test_the_test_of_the_page_passes_without_a_run(tmp_path: Path) -> None:
     assert_tests_pass(tmp_path, "test_prompt.py")
 
 
-def test_a_reduced_schedule_has_the_checker_wherever_it_is_written(tmp_path: Path) -> None:
-    path = written(tmp_path, lambda text: text.replace(STRICT, NEVER), lambda text: text + CELL)
+def test_a_reduced_schedule_has_the_checker_wherever_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orchestrator.command.shrink.CONFIRMED_BY", 1)
+    path = written(tmp_path, lambda text: text.replace(STRICT, NEVER), lambda text: short(text) + CELL)
     assert run(path).code == 0
     (stored,) = tmp_path.glob("store/prompt/*-main-1")
-    (tmp_path / "elsewhere").mkdir()
-    answer = ask(
-        "shrink",
-        stored,
-        "--store",
-        tmp_path / "shrunk",
-        "--budget",
-        "10",
-        "--output",
-        tmp_path / "elsewhere" / "small.toml",
-    )
+    output = tmp_path / "elsewhere" / "small.toml"
+    output.parent.mkdir()
+    answer = ask("shrink", stored, "--store", tmp_path / "shrunk", "--budget", "2", "--tries", "1", "--output", output)
     assert answer.code == 0, answer

@@ -51,8 +51,8 @@ def test_no_oracle_reports_the_unmutated_broker_while_records_are_deleted(seed: 
 @pytest.mark.conforms("K107-1")
 @pytest.mark.kills("delete_answered_early")
 def test_an_answer_before_the_followers_know_the_start_is_taken_back() -> None:
-    faults = [storm(seed, "delete_answered_early", deletes=True, until="answered-start-fell") for seed in range(1, 5)]
-    assert any("answered-start-fell" in found(cluster) for cluster in faults)
+    storms = (storm(seed, "delete_answered_early", deletes=True, until="answered-start-fell") for seed in range(1, 5))
+    assert any("answered-start-fell" in found(each) for each in storms)
 
 
 @pytest.mark.rotating(10, among="storms")
