@@ -12,9 +12,17 @@ from typing import Any, TypeAlias
 Test: TypeAlias = Callable[..., Coroutine[Any, Any, None]]
 
 
-def played_by(player: Callable[..., object], *fixtures: str, **settings: Any) -> Callable[[Test], Callable[..., None]]:
-    """The test is the story of `player(*fixtures, story, **settings)`; `fixtures` are names of pytest's fixtures."""
-    return _test(lambda story, values: player(*values, story, **settings), fixtures)
+def played_by(
+    player: Callable[..., object], *fixtures: str, passed: tuple[str, ...] = (), **settings: Any
+) -> Callable[[Test], Callable[..., None]]:
+    """The test is the story of `player(*fixtures, story, **settings)`; `fixtures` are names of pytest's fixtures.
+    `passed`: names of parametrized values that the player gets as settings."""
+
+    def play(story: Test, values: list[Any]) -> None:
+        own = dict(zip(reversed(passed), reversed(values), strict=False))
+        player(*values[: len(fixtures)], story, **settings, **own)
+
+    return _test(play, (*fixtures, *passed))
 
 
 def run_by(runner: Callable[[Coroutine[Any, Any, None]], object]) -> Callable[[Test], Callable[..., None]]:

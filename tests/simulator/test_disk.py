@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import random
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -15,6 +16,7 @@ from simulator.loop import new_loop
 from tests.broker.log.making import SMALL, life_of, values, write
 from tests.simulator.power_table import ROWS, Row, append_and_sync, contents, rename_after_sync
 from tests.simulator.running import World
+from tests.stories import played_by
 
 EXT4, XFS, STRICT = FileSystem.EXT4, FileSystem.XFS, FileSystem.STRICT
 Case = Callable[[SimulatedDisk], Coroutine[Any, Any, object]]
@@ -26,6 +28,9 @@ def disk_with(file_system: FileSystem, case: Case, seed: int = 0) -> SimulatedDi
     disk = SimulatedDisk(loop, random.Random(seed), file_system=file_system)
     loop.run_until_complete(case(disk))
     return disk
+
+
+STORIES = played_by(functools.partial(disk_with, EXT4))
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str)
@@ -185,22 +190,19 @@ def test_a_full_disk_writes_the_part_that_fits() -> None:
     assert disk_with(EXT4, case).faults.refused_writes == 1
 
 
-def test_syncs_are_slow_or_hang_until_they_are_released() -> None:
-    async def case(disk: SimulatedDisk) -> None:
-        loop = asyncio.get_running_loop()
-        file = disk.open("a", create=True)
-        disk.faults.slow_s = 1.0
-        began = loop.time()
-        await file.sync()
-        assert 1.0 <= loop.time() - began < 1.2
-        disk.faults.slow_s, disk.faults.hung = 0.0, True
-        waiting = [asyncio.ensure_future(file.sync()), asyncio.ensure_future(disk.sync_directory(""))]
-        await asyncio.sleep(100.0)
-        assert not any(each.done() for each in waiting)
-        disk.release()
-        await asyncio.gather(*waiting)
-
-    disk_with(EXT4, case)
+async def test_syncs_are_slow_or_hang_until_they_are_released(disk: SimulatedDisk, /) -> None:
+    loop = asyncio.get_running_loop()
+    file = disk.open("a", create=True)
+    disk.faults.slow_s = 1.0
+    began = loop.time()
+    await file.sync()
+    assert 1.0 <= loop.time() - began < 1.2
+    disk.faults.slow_s, disk.faults.hung = 0.0, True
+    waiting = [asyncio.ensure_future(file.sync()), asyncio.ensure_future(disk.sync_directory(""))]
+    await asyncio.sleep(100.0)
+    assert not any(each.done() for each in waiting)
+    disk.release()
+    await asyncio.gather(*waiting)
 
 
 def test_bits_flip_on_the_disk_and_are_mended_where_they_still_are() -> None:
@@ -277,22 +279,19 @@ def test_a_sync_covers_writes_before_its_start() -> None:
     assert copies[0] > 0
 
 
-def test_waiting_syncs_of_a_file_share_one_turn() -> None:
-    async def case(disk: SimulatedDisk) -> None:
-        file, other = disk.open("a", create=True), disk.open("b", create=True)
-        loop = asyncio.get_running_loop()
-        finished: list[tuple[str, float]] = []
+async def test_waiting_syncs_of_a_file_share_one_turn(disk: SimulatedDisk, /) -> None:
+    file, other = disk.open("a", create=True), disk.open("b", create=True)
+    loop = asyncio.get_running_loop()
+    finished: list[tuple[str, float]] = []
 
-        async def sync(name: str, of: object) -> None:
-            await of.sync()  # type: ignore[attr-defined]
-            finished.append((name, loop.time()))
+    async def sync(name: str, of: object) -> None:
+        await of.sync()  # type: ignore[attr-defined]
+        finished.append((name, loop.time()))
 
-        await asyncio.gather(*(sync(name, of) for name, of in (("a", file), ("b", other), ("b", other), ("a", file))))
-        assert [name for name, _ in finished] == ["a", "b", "b", "a"]
-        times = [at for _, at in finished]
-        assert times[0] < times[1] == times[2] < times[3]
-
-    disk_with(EXT4, case)
+    await asyncio.gather(*(sync(name, of) for name, of in (("a", file), ("b", other), ("b", other), ("a", file))))
+    assert [name for name, _ in finished] == ["a", "b", "b", "a"]
+    times = [at for _, at in finished]
+    assert times[0] < times[1] == times[2] < times[3]
 
 
 def test_a_cut_during_a_sync() -> None:
@@ -359,30 +358,27 @@ def test_a_failed_sync_is_final_for_the_open_file() -> None:
     assert disk.open("a").read(0, 9) == b""
 
 
-def test_names_behave_as_on_a_real_disk() -> None:
-    async def case(disk: Disk) -> None:
-        for missing in (lambda: disk.open("a"), lambda: disk.unlink("a"), lambda: disk.rename("a", "b")):
-            with pytest.raises(FileNotFoundError):
-                missing()
+async def test_names_behave_as_on_a_real_disk(disk: Disk, /) -> None:
+    for missing in (lambda: disk.open("a"), lambda: disk.unlink("a"), lambda: disk.rename("a", "b")):
         with pytest.raises(FileNotFoundError):
-            disk.open("no/such", create=True)
-        disk.make_directory("x/y")
-        disk.open("x/b", create=True)
-        disk.open("x/a", create=True)
-        assert disk.list("x") == ["a", "b", "y"]
-        assert disk.list("") == ["x"]
-        assert disk.list("no") == []
-        with pytest.raises(OSError, match="not empty"):
-            disk.remove_directory("x")
-        with pytest.raises(IsADirectoryError):
-            disk.open("x")
-        disk.remove_directory("x/y")
-        assert disk.exists("x")
-        assert not disk.exists("x/y")
-        with pytest.raises(FileNotFoundError):
-            await disk.sync_directory("x/y")
-
-    disk_with(EXT4, case)
+            missing()
+    with pytest.raises(FileNotFoundError):
+        disk.open("no/such", create=True)
+    disk.make_directory("x/y")
+    disk.open("x/b", create=True)
+    disk.open("x/a", create=True)
+    assert disk.list("x") == ["a", "b", "y"]
+    assert disk.list("") == ["x"]
+    assert disk.list("no") == []
+    with pytest.raises(OSError, match="not empty"):
+        disk.remove_directory("x")
+    with pytest.raises(IsADirectoryError):
+        disk.open("x")
+    disk.remove_directory("x/y")
+    assert disk.exists("x")
+    assert not disk.exists("x/y")
+    with pytest.raises(FileNotFoundError):
+        await disk.sync_directory("x/y")
 
 
 def test_a_lock_is_held_as_long_as_its_process_lives() -> None:

@@ -125,7 +125,7 @@ def test_writes_flushed_after_a_gap_are_kept(log: WriteLog) -> None:
     assert replayed == Replayed(writes=3, lost=1, flushes=1, gaps=1)
 
 
-def testdata_behind_a_gap_that_looks_like_a_header_is_not_taken_for_one(log: WriteLog) -> None:
+def test_data_behind_a_gap_that_looks_like_a_header_is_not_taken_for_one(log: WriteLog) -> None:
     log.write(0, "a").flush().gap(2)
     # A sector such as a filesystem may hold: it reads as a write of one sector to sector 5.
     log.entry(5, 1, FUA)

@@ -31,7 +31,7 @@ from broker.protocol.records import Record, build_batch
 from broker.replica.background import Background
 from broker.replica.partition import Partition
 from tests.broker.replica.cluster import TOPIC, Cluster, Node, until
-from tests.stories import run_by
+from tests.stories import played_by, run_by
 
 STORIES = run_by(asyncio.run)
 OFFSETS_ID = b"id of offsets   "
@@ -376,59 +376,6 @@ async def has_never_been_heard_of(broker: Broker) -> None:
     broker.groups.apply(broker.image)
 
 
-@pytest.mark.parametrize(
-    ("topic", "offset"),
-    [
-        (is_deleted_while_it_loads, -1),
-        (is_created_anew_while_it_loads, -1),
-        (is_deleted_with_the_change_of_leader, -1),
-        (is_deleted_before_the_change_of_leader, -1),
-        # The coordinator before may have taken the offset for the new topic.
-        (is_created_anew_with_the_change_of_leader, 7),
-        (is_created_anew_before_the_change_of_leader, 7),
-        # It may only be that this broker does not know it.
-        (has_never_been_heard_of, 7),
-    ],
-    ids=lambda it: getattr(it, "__name__", None),
-)
-def test_a_later_coordinator_removes_offsets_of_a_topic_deleted_before_its_term(
-    tmp_path: Path, topic: Callable[[Broker], Awaitable[None]], offset: int
-) -> None:
-    async def story(broker: Broker) -> None:
-        await topic(broker)
-        assert await broker.committed() == offset
-
-    tell_of_a_broker(tmp_path, story)
-
-
-def test_offsets_of_a_new_topic_are_accepted_after_those_of_its_predecessor_are_removed(tmp_path: Path) -> None:
-    async def story(broker: Broker) -> None:
-        broker.leads = True
-        broker.groups.apply(broker.image)
-        assert await broker.committed() == 7
-        broker.hears_that_t_is_deleted()
-        broker.hears_that_t_is_created(b"the second t    ")
-        assert await broker.commits(1) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "its replicas follow the image first"
-        broker.groups.apply(broker.image)
-        assert await broker.committed() == -1
-        assert await broker.commits(1) is ErrorCode.NONE
-        broker.groups.apply(broker.image)
-        assert await broker.committed() == 1
-
-    tell_of_a_broker(tmp_path, story)
-
-
-def test_a_coordinator_refuses_offsets_after_news_of_a_later_leader(tmp_path: Path) -> None:
-    async def story(broker: Broker) -> None:
-        broker.leads = True
-        broker.groups.apply(broker.image)
-        assert await broker.committed() == 7
-        broker.hears_of_a_leader(2, 9)
-        assert await broker.commits(8) is ErrorCode.NOT_COORDINATOR, "what it hears next, that leader may not know yet"
-
-    tell_of_a_broker(tmp_path, story)
-
-
 def tell_of_a_broker(path: Path, story: Callable[[Broker], Awaitable[None]]) -> None:
     async def tell() -> None:
         async with Cluster(path) as cluster:
@@ -444,3 +391,55 @@ def tell_of_a_broker(path: Path, story: Callable[[Broker], Awaitable[None]]) -> 
             broker.groups.stop()
 
     asyncio.run(tell())
+
+
+BY_A_BROKER = played_by(tell_of_a_broker, "tmp_path")
+
+
+@pytest.mark.parametrize(
+    ("topic", "offset"),
+    [
+        (is_deleted_while_it_loads, -1),
+        (is_created_anew_while_it_loads, -1),
+        (is_deleted_with_the_change_of_leader, -1),
+        (is_deleted_before_the_change_of_leader, -1),
+        # The coordinator before may have taken the offset for the new topic.
+        (is_created_anew_with_the_change_of_leader, 7),
+        (is_created_anew_before_the_change_of_leader, 7),
+        # It may only be that this broker does not know it.
+        (has_never_been_heard_of, 7),
+    ],
+    ids=lambda it: getattr(it, "__name__", None),
+)
+@BY_A_BROKER
+async def test_a_later_coordinator_removes_offsets_of_a_topic_deleted_before_its_term(
+    broker: Broker, /, topic: Callable[[Broker], Awaitable[None]], offset: int
+) -> None:
+    await topic(broker)
+    assert await broker.committed() == offset
+
+
+@BY_A_BROKER
+async def test_offsets_of_a_new_topic_are_accepted_after_those_of_its_predecessor_are_removed(
+    broker: Broker, /
+) -> None:
+    broker.leads = True
+    broker.groups.apply(broker.image)
+    assert await broker.committed() == 7
+    broker.hears_that_t_is_deleted()
+    broker.hears_that_t_is_created(b"the second t    ")
+    assert await broker.commits(1) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "its replicas follow the image first"
+    broker.groups.apply(broker.image)
+    assert await broker.committed() == -1
+    assert await broker.commits(1) is ErrorCode.NONE
+    broker.groups.apply(broker.image)
+    assert await broker.committed() == 1
+
+
+@BY_A_BROKER
+async def test_a_coordinator_refuses_offsets_after_news_of_a_later_leader(broker: Broker, /) -> None:
+    broker.leads = True
+    broker.groups.apply(broker.image)
+    assert await broker.committed() == 7
+    broker.hears_of_a_leader(2, 9)
+    assert await broker.commits(8) is ErrorCode.NOT_COORDINATOR, "what it hears next, that leader may not know yet"

@@ -1,7 +1,5 @@
 """The mutants of leaders and followers: each breaks its rule, and without it the rule holds."""
 
-from pathlib import Path
-
 import pytest
 
 from broker.mutants import Mutants
@@ -10,6 +8,9 @@ from broker.replica.leader import PartitionLeader
 from broker.replica.reads import FetchLimits, FetchPosition
 from tests.broker.replica.cluster import TOPIC, Cluster, batch, tell, three, values_of
 from tests.broker.replica.story import MemoryLog
+from tests.stories import played_by
+
+STORIES = played_by(tell, "tmp_path", passed=("mutants",))
 
 OFF_AND_ON = (False, True)
 
@@ -62,62 +63,51 @@ def test_a_restarted_log_has_its_high_watermark_at_its_start(on: bool) -> None:
 
 @pytest.mark.conforms("H1")
 @pytest.mark.kills("ofle_no_epoch")
-@pytest.mark.parametrize("on", OFF_AND_ON)
-def test_only_the_mutant_answers_the_end_of_an_epoch_without_the_epoch(tmp_path: Path, on: bool) -> None:
-    async def story(cluster: Cluster) -> None:
-        await three(cluster)
-        await cluster.nodes[1].produce("a")
-        end = cluster.nodes[1].manager.offset_for_leader_epoch(TOPIC, 0, -1, 0).end
-        assert end == ((-1, 1) if on else (0, 1))
-
-    tell(tmp_path, story, mutants=("ofle_no_epoch",) if on else ())
+@pytest.mark.parametrize("mutants", [(), ("ofle_no_epoch",)])
+async def test_only_the_mutant_answers_the_end_of_an_epoch_without_the_epoch(
+    cluster: Cluster, /, mutants: tuple[str, ...]
+) -> None:
+    await three(cluster)
+    await cluster.nodes[1].produce("a")
+    end = cluster.nodes[1].manager.offset_for_leader_epoch(TOPIC, 0, -1, 0).end
+    assert end == ((-1, 1) if mutants else (0, 1))
 
 
 @pytest.mark.conforms("H3")
 @pytest.mark.kills("no_fence_fetch")
-@pytest.mark.parametrize("on", OFF_AND_ON)
-def test_only_the_mutant_counts_a_fetch_of_an_older_epoch(tmp_path: Path, on: bool) -> None:
-    async def story(cluster: Cluster) -> None:
-        await cut_off_in_epoch_1(cluster)
-        position = FetchPosition(TOPIC, 0, 2, 1 << 20, current_leader_epoch=0, last_fetched_epoch=0)
-        cluster.nodes[1].manager.fetch_now(FetchLimits(replica_id=2, replica_epoch=1), [position])
-        assert cluster.nodes[1].leader.follower(2).log_end_offset == (2 if on else -1)
-
-    tell(tmp_path, story, mutants=("no_fence_fetch",) if on else ())
+@pytest.mark.parametrize("mutants", [(), ("no_fence_fetch",)])
+async def test_only_the_mutant_counts_a_fetch_of_an_older_epoch(cluster: Cluster, /, mutants: tuple[str, ...]) -> None:
+    await cut_off_in_epoch_1(cluster)
+    position = FetchPosition(TOPIC, 0, 2, 1 << 20, current_leader_epoch=0, last_fetched_epoch=0)
+    cluster.nodes[1].manager.fetch_now(FetchLimits(replica_id=2, replica_epoch=1), [position])
+    assert cluster.nodes[1].leader.follower(2).log_end_offset == (2 if mutants else -1)
 
 
 @pytest.mark.conforms("H6")
 @pytest.mark.kills("diverging_updates_leo")
-@pytest.mark.parametrize("on", OFF_AND_ON)
-def test_a_diverging_fetch_counts_only_for_the_mutant(tmp_path: Path, on: bool) -> None:
-    async def story(cluster: Cluster) -> None:
-        await cut_off_in_epoch_1(cluster)
-        position = FetchPosition(TOPIC, 0, 3, 1 << 20, current_leader_epoch=1, last_fetched_epoch=0)
-        cluster.nodes[1].manager.fetch_now(FetchLimits(replica_id=2, replica_epoch=1), [position])
-        assert cluster.nodes[1].leader.follower(2).log_end_offset == (3 if on else -1)
-
-    tell(tmp_path, story, mutants=("diverging_updates_leo",) if on else ())
+@pytest.mark.parametrize("mutants", [(), ("diverging_updates_leo",)])
+async def test_a_diverging_fetch_counts_only_for_the_mutant(cluster: Cluster, /, mutants: tuple[str, ...]) -> None:
+    await cut_off_in_epoch_1(cluster)
+    position = FetchPosition(TOPIC, 0, 3, 1 << 20, current_leader_epoch=1, last_fetched_epoch=0)
+    cluster.nodes[1].manager.fetch_now(FetchLimits(replica_id=2, replica_epoch=1), [position])
+    assert cluster.nodes[1].leader.follower(2).log_end_offset == (3 if mutants else -1)
 
 
 @pytest.mark.kills("ack_before_hw")
-@pytest.mark.parametrize("on", OFF_AND_ON)
-def test_a_record_is_acknowledged_before_the_others_have_it_only_by_the_mutant(tmp_path: Path, on: bool) -> None:
-    async def story(cluster: Cluster) -> None:
-        await cut_off_in_epoch_1(cluster)
-        appended = cluster.nodes[1].manager.append(TOPIC, 0, batch("d"), -1, 60.0)
-        assert (appended.done is None) is on
-
-    tell(tmp_path, story, mutants=("ack_before_hw",) if on else ())
+@pytest.mark.parametrize("mutants", [(), ("ack_before_hw",)])
+async def test_a_record_is_acknowledged_before_the_others_have_it_only_by_the_mutant(
+    cluster: Cluster, /, mutants: tuple[str, ...]
+) -> None:
+    await cut_off_in_epoch_1(cluster)
+    appended = cluster.nodes[1].manager.append(TOPIC, 0, batch("d"), -1, 60.0)
+    assert (appended.done is None) is bool(mutants)
 
 
 @pytest.mark.kills("consume_past_hw")
-@pytest.mark.parametrize("on", OFF_AND_ON)
-def test_only_the_mutant_serves_uncommitted_records(tmp_path: Path, on: bool) -> None:
-    async def story(cluster: Cluster) -> None:
-        await cut_off_in_epoch_1(cluster)
-        assert values_of(cluster.nodes[1].read()) == (["a", "b", "c"] if on else [])
-
-    tell(tmp_path, story, mutants=("consume_past_hw",) if on else ())
+@pytest.mark.parametrize("mutants", [(), ("consume_past_hw",)])
+async def test_only_the_mutant_serves_uncommitted_records(cluster: Cluster, /, mutants: tuple[str, ...]) -> None:
+    await cut_off_in_epoch_1(cluster)
+    assert values_of(cluster.nodes[1].read()) == (["a", "b", "c"] if mutants else [])
 
 
 async def cut_off_in_epoch_1(cluster: Cluster) -> None:

@@ -47,33 +47,31 @@ async def test_a_new_leader_commits_the_durable_part_of_its_log(cluster: Cluster
 
 
 @pytest.mark.conforms("K101-15")
-def test_appends_during_a_flush_are_committed_by_the_next(tmp_path: Path) -> None:
-    async def story(cluster: Cluster) -> None:
-        await cluster.start(1)
-        await cluster.create_topic([1])
-        node, partition = cluster.nodes[1], cluster.nodes[1].partition()
-        flush, flushes, go = partition.log.flush, 0, asyncio.Event()
+@played_by(tell, "tmp_path", log_flush_interval_messages=1)
+async def test_appends_during_a_flush_are_committed_by_the_next(cluster: Cluster, /) -> None:
+    await cluster.start(1)
+    await cluster.create_topic([1])
+    node, partition = cluster.nodes[1], cluster.nodes[1].partition()
+    flush, flushes, go = partition.log.flush, 0, asyncio.Event()
 
-        async def first_free_then_held() -> int:
-            nonlocal flushes
-            flushes += 1
-            if flushes > 1:
-                await go.wait()
-                return await flush()
-            durable = await flush()
-            partition.append(batch("b"), 1, 5.0)
-            return durable
+    async def first_free_then_held() -> int:
+        nonlocal flushes
+        flushes += 1
+        if flushes > 1:
+            await go.wait()
+            return await flush()
+        durable = await flush()
+        partition.append(batch("b"), 1, 5.0)
+        return durable
 
-        partition.log.flush = first_free_then_held  # type: ignore[method-assign, assignment]
-        assert (await node.produce("a")).error is ErrorCode.NONE
-        log, seen = partition.log, values_of(node.read())
-        ends = (log.log_end_offset, log.durable_end_offset, node.leader.high_watermark)
-        go.set()
-        assert (ends, seen) == ((2, 1, 1), ["a"])
-        await until(lambda: node.leader.high_watermark == 2)
-        assert partition.durable
-
-    tell(tmp_path, story, log_flush_interval_messages=1)
+    partition.log.flush = first_free_then_held  # type: ignore[method-assign, assignment]
+    assert (await node.produce("a")).error is ErrorCode.NONE
+    log, seen = partition.log, values_of(node.read())
+    ends = (log.log_end_offset, log.durable_end_offset, node.leader.high_watermark)
+    go.set()
+    assert (ends, seen) == ((2, 1, 1), ["a"])
+    await until(lambda: node.leader.high_watermark == 2)
+    assert partition.durable
 
 
 @pytest.mark.conforms("K101-1", "K101-3", "K101-8")

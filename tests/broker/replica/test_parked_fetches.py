@@ -1,7 +1,6 @@
 """Parked fetches: they miss no record, cost little, and leave no state."""
 
 import asyncio
-from pathlib import Path
 
 from broker.mutants import Mutants
 from broker.replica.reads import FetchLimits, FetchPosition, PartitionReader
@@ -19,30 +18,27 @@ async def leads_alone(cluster: Cluster) -> Node:
     return cluster.nodes[1]
 
 
-def test_a_parked_fetch_is_not_read_again_without_new_records(tmp_path: Path) -> None:
-    async def story(cluster: Cluster) -> None:
-        node = await leads_alone(cluster)
-        readings = 0
+async def test_a_parked_fetch_is_not_read_again_without_new_records(cluster: Cluster, /) -> None:
+    node = await leads_alone(cluster)
+    readings = 0
 
-        def lease_valid() -> bool:  # asked with each reading
-            nonlocal readings
-            readings += 1
-            return True
+    def lease_valid() -> bool:  # asked with each reading
+        nonlocal readings
+        readings += 1
+        return True
 
-        parked = node.partition().consumer_fetches
-        reader = PartitionReader(lambda *_: node.partition(), lease_valid, lambda *_: None, Mutants())
-        limits = FetchLimits(max_wait=LONG)
-        assert reader.fetch_now(limits, AT_THE_END) is None
-        waiting = asyncio.ensure_future(reader.wait_for_fetch(limits, AT_THE_END))
-        await until(lambda: len(parked) == 1)
-        assert readings == 1
-        await node.produce("a")
-        (read,) = await waiting
-        assert values_of(read) == ["a"]
-        assert readings == 2
-        assert len(parked) == 0
-
-    tell(tmp_path, story)
+    parked = node.partition().consumer_fetches
+    reader = PartitionReader(lambda *_: node.partition(), lease_valid, lambda *_: None, Mutants())
+    limits = FetchLimits(max_wait=LONG)
+    assert reader.fetch_now(limits, AT_THE_END) is None
+    waiting = asyncio.ensure_future(reader.wait_for_fetch(limits, AT_THE_END))
+    await until(lambda: len(parked) == 1)
+    assert readings == 1
+    await node.produce("a")
+    (read,) = await waiting
+    assert values_of(read) == ["a"]
+    assert readings == 2
+    assert len(parked) == 0
 
 
 async def test_records_appended_before_the_first_turn_of_a_parked_fetch_are_found(cluster: Cluster, /) -> None:

@@ -5,7 +5,6 @@ Broker 1 leads; its first records are only in a remote storage that the test pla
 
 import asyncio
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +25,7 @@ CONFIGS = {"remote.storage.enable": "true", "segment.bytes": "4096"}
 SETTINGS: dict[str, Any] = {"remote_log_storage_system_enable": True}
 
 STORIES = played_by(tell, "tmp_path", **SETTINGS)
+WITH_MUTANTS = played_by(tell, "tmp_path", passed=("mutants",), **SETTINGS)
 PENDING, END = 40, 60
 VALUE = "v" * 500
 UNKNOWN = -1
@@ -196,36 +196,34 @@ async def lagging(tiered: Tiered) -> None:
 @pytest.mark.conforms("K1023-6")
 @pytest.mark.kills("jump_if_nonempty")
 @pytest.mark.parametrize("mutants", [(), ("jump_if_nonempty",)])
-def test_a_follower_with_records_does_not_jump(tmp_path: Path, mutants: tuple[str, ...]) -> None:
-    async def story(cluster: Cluster) -> None:
-        tiered = Tiered(cluster)
-        await lagging(tiered)
-        _, local, _ = await tiered.join()
-        assert (local == tiered.local) == (not mutants)
-
-    tell(tmp_path, story, mutants=mutants, **SETTINGS)
+@WITH_MUTANTS
+async def test_a_follower_with_records_does_not_jump(cluster: Cluster, /, mutants: tuple[str, ...]) -> None:
+    tiered = Tiered(cluster)
+    await lagging(tiered)
+    _, local, _ = await tiered.join()
+    assert (local == tiered.local) == (not mutants)
 
 
 @pytest.mark.conforms("K1023-3", "K1023-9")
 @pytest.mark.kills("epuo_unknown_as_zero")
 @pytest.mark.parametrize("mutants", [(), ("epuo_unknown_as_zero",)])
-def test_the_follower_waits_unchanged_while_the_tiered_end_is_unknown(tmp_path: Path, mutants: tuple[str, ...]) -> None:
-    async def story(cluster: Cluster) -> None:
-        tiered = Tiered(cluster)
-        await tiered.begin(feature=True)
-        tiered.remote.ready = False
-        await tiered.follow()
-        assert await tiered.never_joins()
-        node, log = tiered.follower, tiered.follower.partition().log
-        assert (log.log_start_offset, log.log_end_offset) == (0, 0)
-        dropped = [it for it in node.traced("truncated") if it["rule"] == "leader-start"]
-        assert bool(dropped) == bool(mutants), "the mutant starts again and again, and would at 0 for ever"
-        if not mutants:
-            assert len(node.traced("bootstrap_waits")) == 1, "traced once, not at every try"
-            tiered.remote.ready = True
-            assert await tiered.join() == (0, PENDING, END)
-
-    tell(tmp_path, story, mutants=mutants, **SETTINGS)
+@WITH_MUTANTS
+async def test_the_follower_waits_unchanged_while_the_tiered_end_is_unknown(
+    cluster: Cluster, /, mutants: tuple[str, ...]
+) -> None:
+    tiered = Tiered(cluster)
+    await tiered.begin(feature=True)
+    tiered.remote.ready = False
+    await tiered.follow()
+    assert await tiered.never_joins()
+    node, log = tiered.follower, tiered.follower.partition().log
+    assert (log.log_start_offset, log.log_end_offset) == (0, 0)
+    dropped = [it for it in node.traced("truncated") if it["rule"] == "leader-start"]
+    assert bool(dropped) == bool(mutants), "the mutant starts again and again, and would at 0 for ever"
+    if not mutants:
+        assert len(node.traced("bootstrap_waits")) == 1, "traced once, not at every try"
+        tiered.remote.ready = True
+        assert await tiered.join() == (0, PENDING, END)
 
 
 @pytest.mark.conforms("H29")
@@ -241,68 +239,61 @@ async def test_a_leader_without_a_tiered_end_does_not_exclude_the_replica(cluste
 @pytest.mark.conforms("K1023-10")
 @pytest.mark.kills("epuo_no_clamp")
 @pytest.mark.parametrize("mutants", [(), ("epuo_no_clamp",)])
-def test_a_follower_does_not_skip_to_a_tiered_end_below_the_log_start(tmp_path: Path, mutants: tuple[str, ...]) -> None:
+@WITH_MUTANTS
+async def test_a_follower_does_not_skip_to_a_tiered_end_below_the_log_start(
+    cluster: Cluster, /, mutants: tuple[str, ...]
+) -> None:
     """Remote storage was switched off, which deleted what was tiered, and on again."""
-
-    async def story(cluster: Cluster) -> None:
-        tiered = Tiered(cluster)
-        await tiered.begin(feature=True, tiered=False)
-        assert await tiered.leader.manager.delete_records(TOPIC, 0, 20) == (ErrorCode.NONE, 20)
-        tiered.remote.pending = 10
-        tiered.store.end = 10
-        await tiered.follow()
-        if mutants:
-            assert await tiered.never_joins()
-        else:
-            assert (await tiered.join())[0] == 20
-
-    tell(tmp_path, story, mutants=mutants, **SETTINGS)
+    tiered = Tiered(cluster)
+    await tiered.begin(feature=True, tiered=False)
+    assert await tiered.leader.manager.delete_records(TOPIC, 0, 20) == (ErrorCode.NONE, 20)
+    tiered.remote.pending = 10
+    tiered.store.end = 10
+    await tiered.follow()
+    if mutants:
+        assert await tiered.never_joins()
+    else:
+        assert (await tiered.join())[0] == 20
 
 
 @pytest.mark.conforms("K1023-3")
 @pytest.mark.kills("epuo_off_by_one")
 @pytest.mark.parametrize("mutants", [(), ("epuo_off_by_one",)])
-def test_the_first_record_that_is_not_tiered_is_fetched(tmp_path: Path, mutants: tuple[str, ...]) -> None:
-    async def story(cluster: Cluster) -> None:
-        tiered = Tiered(cluster)
-        await tiered.begin(feature=True)
-        tiered.store.end = END  # a store that would not notice
-        await tiered.follow()
-        _, local, _ = await tiered.join()
-        assert local == PENDING + len(mutants)
-
-    tell(tmp_path, story, mutants=mutants, **SETTINGS)
+@WITH_MUTANTS
+async def test_the_first_record_that_is_not_tiered_is_fetched(cluster: Cluster, /, mutants: tuple[str, ...]) -> None:
+    tiered = Tiered(cluster)
+    await tiered.begin(feature=True)
+    tiered.store.end = END  # a store that would not notice
+    await tiered.follow()
+    _, local, _ = await tiered.join()
+    assert local == PENDING + len(mutants)
 
 
 @pytest.mark.conforms("K1023-12")
 @pytest.mark.kills("lso_set_to_epuo")
 @pytest.mark.parametrize("mutants", [(), ("lso_set_to_epuo",)])
-def test_the_log_starts_where_the_leaders_does(tmp_path: Path, mutants: tuple[str, ...]) -> None:
-    async def story(cluster: Cluster) -> None:
-        tiered = Tiered(cluster)
-        await tiered.begin(feature=True)
-        await tiered.follow()
-        start, _, _ = await tiered.join()
-        assert start == (PENDING if mutants else 0)
-
-    tell(tmp_path, story, mutants=mutants, **SETTINGS)
+@WITH_MUTANTS
+async def test_the_log_starts_where_the_leaders_does(cluster: Cluster, /, mutants: tuple[str, ...]) -> None:
+    tiered = Tiered(cluster)
+    await tiered.begin(feature=True)
+    await tiered.follow()
+    start, _, _ = await tiered.join()
+    assert start == (PENDING if mutants else 0)
 
 
 @pytest.mark.conforms("K1023-11", "K1023-13")
 @pytest.mark.kills("no_epoch_cache_from_remote")
 @pytest.mark.parametrize("mutants", [(), ("no_epoch_cache_from_remote",)])
-def test_the_follower_has_the_epochs_of_skipped_records(tmp_path: Path, mutants: tuple[str, ...]) -> None:
-    async def story(cluster: Cluster) -> None:
-        tiered = Tiered(cluster)
-        await tiered.begin(feature=True)
-        await tiered.follow()
-        await tiered.join()
-        theirs = [it for it in tiered.leader.partition().log.epochs.entries if it.start_offset < END]
-        mine = list(tiered.follower.partition().log.epochs.entries)
-        assert (mine == theirs) == (not mutants)
-        assert len(theirs) == 3
-
-    tell(tmp_path, story, mutants=mutants, **SETTINGS)
+@WITH_MUTANTS
+async def test_the_follower_has_the_epochs_of_skipped_records(cluster: Cluster, /, mutants: tuple[str, ...]) -> None:
+    tiered = Tiered(cluster)
+    await tiered.begin(feature=True)
+    await tiered.follow()
+    await tiered.join()
+    theirs = [it for it in tiered.leader.partition().log.epochs.entries if it.start_offset < END]
+    mine = list(tiered.follower.partition().log.epochs.entries)
+    assert (mine == theirs) == (not mutants)
+    assert len(theirs) == 3
 
 
 @pytest.mark.conforms("K1023-11")
@@ -337,16 +328,16 @@ async def test_a_follower_takes_no_epochs_that_contradict_its_leader(cluster: Cl
 @pytest.mark.conforms("K1023-11")
 @pytest.mark.kills("no_remote_producer_snapshot")
 @pytest.mark.parametrize("mutants", [(), ("no_remote_producer_snapshot",)])
-def test_the_follower_keeps_the_rule_for_first_sequences_of_producers(tmp_path: Path, mutants: tuple[str, ...]) -> None:
-    async def story(cluster: Cluster) -> None:
-        tiered = Tiered(cluster)
-        await tiered.begin(feature=True)
-        await tiered.follow()
-        await tiered.join()
-        leads, follows = tiered.leader.partition().log.producers, tiered.follower.partition().log.producers
-        assert (follows.forgotten_to == leads.forgotten_to) == (not mutants)
-
-    tell(tmp_path, story, mutants=mutants, **SETTINGS)
+@WITH_MUTANTS
+async def test_the_follower_keeps_the_rule_for_first_sequences_of_producers(
+    cluster: Cluster, /, mutants: tuple[str, ...]
+) -> None:
+    tiered = Tiered(cluster)
+    await tiered.begin(feature=True)
+    await tiered.follow()
+    await tiered.join()
+    leads, follows = tiered.leader.partition().log.producers, tiered.follower.partition().log.producers
+    assert (follows.forgotten_to == leads.forgotten_to) == (not mutants)
 
 
 @pytest.mark.conforms("K1023-11")

@@ -163,23 +163,20 @@ async def test_large_batches_are_appended_alone(client: Client, replicas: Replic
     assert replicas.appends[-1] == 7
 
 
-def test_requests_of_another_kind_between_them_keep_their_place() -> None:
-    async def tell(client: Client, replicas: Replicas) -> None:  # noqa: ARG001
-        client.send(client.request(batch()))
-        await client.answers(1)
-        client.send(
-            client.request(batch()),
-            client.request(batch()),
-            client.request(batch(), partition=1),
-            client.request(batch(5, size=5_000)),  # too large to be copied together
-            client.request(batch()),
-            client.request(None),
-            client.request(batch(), topic="missing"),
-        )
-        refused = [(ErrorCode.INVALID_RECORD, -1), (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)]
-        assert await client.answers(7) == [(0, 1), (0, 2), (0, 0), (0, 3), (0, 8), *refused]
-
-    story(tell)
+async def test_requests_of_another_kind_between_them_keep_their_place(client: Client, replicas: Replicas, /) -> None:  # noqa: ARG001
+    client.send(client.request(batch()))
+    await client.answers(1)
+    client.send(
+        client.request(batch()),
+        client.request(batch()),
+        client.request(batch(), partition=1),
+        client.request(batch(5, size=5_000)),  # too large to be copied together
+        client.request(batch()),
+        client.request(None),
+        client.request(batch(), topic="missing"),
+    )
+    refused = [(ErrorCode.INVALID_RECORD, -1), (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)]
+    assert await client.answers(7) == [(0, 1), (0, 2), (0, 0), (0, 3), (0, 8), *refused]
 
 
 def shortcut(replicas: Replicas) -> ProduceShortcut:
@@ -235,16 +232,13 @@ def test_the_shortcut_accepts_the_same_requests_as_the_full_check(change: int) -
     assert BATCH_HEADER_SIZE // 2 < taken < len(known) - 30, "what is the batch's own may differ, and nothing else"
 
 
-def test_one_corrupt_batch_does_not_take_the_others_with_it() -> None:
-    async def tell(client: Client, replicas: Replicas) -> None:  # noqa: ARG001
-        client.send(client.request(batch()))
-        await client.answers(1)
-        corrupt = bytearray(batch())
-        corrupt[-1] ^= 1
-        client.send(client.request(batch()), client.request(bytes(corrupt)), client.request(batch()))
-        assert await client.answers(3) == [(0, 1), (ErrorCode.CORRUPT_MESSAGE, -1), (0, 2)]
-
-    story(tell)
+async def test_one_corrupt_batch_does_not_take_the_others_with_it(client: Client, replicas: Replicas, /) -> None:  # noqa: ARG001
+    client.send(client.request(batch()))
+    await client.answers(1)
+    corrupt = bytearray(batch())
+    corrupt[-1] ^= 1
+    client.send(client.request(batch()), client.request(bytes(corrupt)), client.request(batch()))
+    assert await client.answers(3) == [(0, 1), (ErrorCode.CORRUPT_MESSAGE, -1), (0, 2)]
 
 
 @pytest.mark.parametrize("code", [ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT])

@@ -29,8 +29,11 @@ from broker.server.security import AUTHORIZER
 from simulator.cluster import SimulatedCluster
 from tests.broker.clients.secured import write_private
 from tests.broker.server.test_sasl_gate import as_user, client, started
+from tests.stories import played_by
 
 BROKERS, ALICES = "password-of-the-brokers", "password-of-alice"
+
+STORIES = played_by(lambda cluster, story: cluster.run(story(cluster)), "cluster")
 
 
 @pytest.fixture
@@ -64,81 +67,72 @@ def believe(cluster: SimulatedCluster, broker: int, *rules: tuple[ResourceType, 
 
 
 @pytest.mark.conforms("SEC-8")
-def test_the_controller_may_refuse_a_request_that_the_forwarding_broker_allowed(cluster: SimulatedCluster) -> None:
-    async def story() -> None:
-        await started(cluster)
-        root, alice = client(cluster, as_user("broker", BROKERS)), client(cluster, as_user("alice", ALICES))
-        asked = elsewhere(cluster)
-        creation = CreateTopicsRequest([CreatableTopic(name, 1, 1) for name in ("mine", "theirs")], timeout_ms=5_000)
-        created = await root.request(asked, creation, 7, 10.0)
-        assert isinstance(created, CreateTopicsResponse)
-        assert [it.error_code for it in created.topics] == [ErrorCode.NONE] * 2
-        kind = ResourceType.TOPIC
-        rule = AclCreation(kind, "mine", PatternType.LITERAL, "User:alice", "*", AclOperation.DELETE, Permission.ALLOW)
-        ruled = await root.request(asked, CreateAclsRequest([rule]), 3, 10.0)
-        assert isinstance(ruled, CreateAclsResponse)
-        await cluster.until(lambda: all(len(cluster.node(name).image.acls) == 1 for name in cluster.machines))
-        await cluster.until(lambda: "theirs" in cluster.node(f"n{asked}").image.topics)
-        believe(
-            cluster, asked, (kind, "*", AclOperation.ALL), (ResourceType.CLUSTER, "kafka-cluster", AclOperation.ALL)
-        )
-        deletion = DeleteTopicsRequest([DeleteTopicState(name) for name in ("theirs", "mine")], timeout_ms=5_000)
-        deleted = await alice.request(asked, deletion, 6, 10.0)
-        assert isinstance(deleted, DeleteTopicsResponse)
-        codes = {it.name: it.error_code for it in deleted.responses}
-        assert codes == {"mine": ErrorCode.NONE, "theirs": ErrorCode.TOPIC_AUTHORIZATION_FAILED}
-        assert "theirs" in cluster.node(str(cluster.controller())).image.topics
-        elected = await alice.request(asked, ElectLeadersRequest(timeout_ms=5_000), 2, 10.0)
-        assert isinstance(elected, ElectLeadersResponse)
-        assert elected.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-
-    cluster.run(story())
-
-
-@pytest.mark.conforms("SEC-8")
-def test_the_controller_checks_the_user_behind_an_automatic_topic_creation(cluster: SimulatedCluster) -> None:
-    async def story() -> None:
-        await started(cluster)
-        alice = client(cluster, as_user("alice", ALICES))
-        asked = elsewhere(cluster)
-        believe(cluster, asked, (ResourceType.TOPIC, "*", AclOperation.ALL))
-        request = MetadataRequest([MetadataRequestTopic(name="new")], allow_auto_topic_creation=True)
-        answer = await alice.request(asked, request, 12, 10.0)
-        assert isinstance(answer, MetadataResponse)
-        assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        await asyncio.sleep(1.0)
-        assert "new" not in cluster.node(str(cluster.controller())).image.topics
-        made = await client(cluster, as_user("broker", BROKERS)).request(asked, request, 12, 10.0)
-        assert isinstance(made, MetadataResponse)
-        await cluster.until(lambda: "new" in cluster.node(str(cluster.controller())).image.topics)
-
-    cluster.run(story())
-
-
-@pytest.mark.conforms("SEC-8")
-def test_an_envelope_without_a_principal_uses_its_sender_and_an_unreadable_one_is_refused(
-    cluster: SimulatedCluster,
+async def test_the_controller_may_refuse_a_request_that_the_forwarding_broker_allowed(
+    cluster: SimulatedCluster, /
 ) -> None:
-    async def story() -> None:
-        await started(cluster)
-        controller = cluster.machines[str(cluster.controller())].node_id
-        addresses = {node: (host, 9093) for node, (host, _) in cluster.addresses.items()}
-        broker = client(cluster, as_user("broker", BROKERS))
-        broker.learn(addresses)
-        creation = CreateTopicsRequest([CreatableTopic("t", 1, 1)], timeout_ms=5_000)
-        data = bytes(encode_request(creation, 7, 0, None)[4:])
-        for principal, code in (
-            (None, ErrorCode.NONE),
-            (b"", ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE),
-            (b"\0\7", ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE),
-            (principal_bytes(Caller("User:alice", "")) + b"!", ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE),
-        ):
-            answer = await broker.request(controller, EnvelopeRequest(data, principal), 0, 10.0)
-            assert isinstance(answer, EnvelopeResponse)
-            assert answer.error_code == code
-        await cluster.until(lambda: "t" in cluster.node(str(cluster.controller())).image.topics)
+    await started(cluster)
+    root, alice = client(cluster, as_user("broker", BROKERS)), client(cluster, as_user("alice", ALICES))
+    asked = elsewhere(cluster)
+    creation = CreateTopicsRequest([CreatableTopic(name, 1, 1) for name in ("mine", "theirs")], timeout_ms=5_000)
+    created = await root.request(asked, creation, 7, 10.0)
+    assert isinstance(created, CreateTopicsResponse)
+    assert [it.error_code for it in created.topics] == [ErrorCode.NONE] * 2
+    kind = ResourceType.TOPIC
+    rule = AclCreation(kind, "mine", PatternType.LITERAL, "User:alice", "*", AclOperation.DELETE, Permission.ALLOW)
+    ruled = await root.request(asked, CreateAclsRequest([rule]), 3, 10.0)
+    assert isinstance(ruled, CreateAclsResponse)
+    await cluster.until(lambda: all(len(cluster.node(name).image.acls) == 1 for name in cluster.machines))
+    await cluster.until(lambda: "theirs" in cluster.node(f"n{asked}").image.topics)
+    believe(cluster, asked, (kind, "*", AclOperation.ALL), (ResourceType.CLUSTER, "kafka-cluster", AclOperation.ALL))
+    deletion = DeleteTopicsRequest([DeleteTopicState(name) for name in ("theirs", "mine")], timeout_ms=5_000)
+    deleted = await alice.request(asked, deletion, 6, 10.0)
+    assert isinstance(deleted, DeleteTopicsResponse)
+    codes = {it.name: it.error_code for it in deleted.responses}
+    assert codes == {"mine": ErrorCode.NONE, "theirs": ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+    assert "theirs" in cluster.node(str(cluster.controller())).image.topics
+    elected = await alice.request(asked, ElectLeadersRequest(timeout_ms=5_000), 2, 10.0)
+    assert isinstance(elected, ElectLeadersResponse)
+    assert elected.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
-    cluster.run(story())
+
+@pytest.mark.conforms("SEC-8")
+async def test_the_controller_checks_the_user_behind_an_automatic_topic_creation(cluster: SimulatedCluster, /) -> None:
+    await started(cluster)
+    alice = client(cluster, as_user("alice", ALICES))
+    asked = elsewhere(cluster)
+    believe(cluster, asked, (ResourceType.TOPIC, "*", AclOperation.ALL))
+    request = MetadataRequest([MetadataRequestTopic(name="new")], allow_auto_topic_creation=True)
+    answer = await alice.request(asked, request, 12, 10.0)
+    assert isinstance(answer, MetadataResponse)
+    assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    await asyncio.sleep(1.0)
+    assert "new" not in cluster.node(str(cluster.controller())).image.topics
+    made = await client(cluster, as_user("broker", BROKERS)).request(asked, request, 12, 10.0)
+    assert isinstance(made, MetadataResponse)
+    await cluster.until(lambda: "new" in cluster.node(str(cluster.controller())).image.topics)
+
+
+@pytest.mark.conforms("SEC-8")
+async def test_an_envelope_without_a_principal_uses_its_sender_and_an_unreadable_one_is_refused(
+    cluster: SimulatedCluster, /
+) -> None:
+    await started(cluster)
+    controller = cluster.machines[str(cluster.controller())].node_id
+    addresses = {node: (host, 9093) for node, (host, _) in cluster.addresses.items()}
+    broker = client(cluster, as_user("broker", BROKERS))
+    broker.learn(addresses)
+    creation = CreateTopicsRequest([CreatableTopic("t", 1, 1)], timeout_ms=5_000)
+    data = bytes(encode_request(creation, 7, 0, None)[4:])
+    for principal, code in (
+        (None, ErrorCode.NONE),
+        (b"", ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE),
+        (b"\0\7", ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE),
+        (principal_bytes(Caller("User:alice", "")) + b"!", ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE),
+    ):
+        answer = await broker.request(controller, EnvelopeRequest(data, principal), 0, 10.0)
+        assert isinstance(answer, EnvelopeResponse)
+        assert answer.error_code == code
+    await cluster.until(lambda: "t" in cluster.node(str(cluster.controller())).image.topics)
 
 
 @pytest.mark.conforms("SEC-8")

@@ -32,6 +32,7 @@ from broker.server.security import Security
 from simulator.cluster import SimulatedCluster
 from tests.broker.clients.secured import write_private
 from tests.broker.server.test_sasl_exchange import Client
+from tests.stories import played_by
 
 BROKERS, ALICES = "password-of-the-brokers", "password-of-alice"
 MECHANISM = "SCRAM-SHA-512"
@@ -43,6 +44,9 @@ def properties(directory: Path) -> dict[str, str]:
         "sasl.users.file": str(write_private(directory / "users", f"broker={BROKERS}\n")),
         "sasl.inter.broker.credentials.file": str(write_private(directory / "own", f"broker={BROKERS}\n")),
     }
+
+
+STORIES = played_by(lambda cluster, story: cluster.run(story(cluster)), "cluster")
 
 
 @pytest.fixture
@@ -66,16 +70,15 @@ async def started(cluster: SimulatedCluster) -> None:
 
 
 @pytest.mark.conforms("SEC-3")
-def test_brokers_authenticate_to_each_other_and_an_authenticated_client_is_accepted(cluster: SimulatedCluster) -> None:
-    async def story() -> None:
-        await started(cluster)
-        for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
-            asking = client(cluster, as_user("broker", BROKERS, mechanism))
-            response = await asking.request(2, MetadataRequest(), 12, 10.0)
-            assert isinstance(response, MetadataResponse)
-            assert {broker.node_id for broker in response.brokers} == {1, 2, 3}
-
-    cluster.run(story())
+async def test_brokers_authenticate_to_each_other_and_an_authenticated_client_is_accepted(
+    cluster: SimulatedCluster, /
+) -> None:
+    await started(cluster)
+    for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
+        asking = client(cluster, as_user("broker", BROKERS, mechanism))
+        response = await asking.request(2, MetadataRequest(), 12, 10.0)
+        assert isinstance(response, MetadataResponse)
+        assert {broker.node_id for broker in response.brokers} == {1, 2, 3}
 
 
 @pytest.mark.conforms("SEC-3")
@@ -87,48 +90,41 @@ def test_brokers_authenticate_to_each_other_and_an_authenticated_client_is_accep
         ("broker", BROKERS, "PLAIN", "does not accept PLAIN, only SCRAM-SHA-256, SCRAM-SHA-512"),
     ],
 )
-def test_a_peer_with_wrong_credentials_or_mechanism_is_refused(
-    cluster: SimulatedCluster, user: str, password: str, mechanism: str, reason: str
+async def test_a_peer_with_wrong_credentials_or_mechanism_is_refused(
+    cluster: SimulatedCluster, /, user: str, password: str, mechanism: str, reason: str
 ) -> None:
-    async def story() -> None:
-        await started(cluster)
-        with pytest.raises(ConnectionError, match=reason):
-            await client(cluster, as_user(user, password, mechanism)).request(1, MetadataRequest(), 12, 10.0)
-        if mechanism != "PLAIN":
-            await cluster.until(lambda: any(cluster.journal.of("connection_rejected")))
-            (event,) = cluster.journal.of("connection_rejected")
-            assert "authentication failed" in str(event["reason"])
-
-    cluster.run(story())
+    await started(cluster)
+    with pytest.raises(ConnectionError, match=reason):
+        await client(cluster, as_user(user, password, mechanism)).request(1, MetadataRequest(), 12, 10.0)
+    if mechanism != "PLAIN":
+        await cluster.until(lambda: any(cluster.journal.of("connection_rejected")))
+        (event,) = cluster.journal.of("connection_rejected")
+        assert "authentication failed" in str(event["reason"])
 
 
 @pytest.mark.conforms("SEC-3")
 @pytest.mark.parametrize("port", [9092, 9093])
-def test_before_authentication_only_api_versions_is_answered(cluster: SimulatedCluster, port: int) -> None:
-    async def story() -> None:
-        await started(cluster)
-        addresses = {broker: (host, port) for broker, (host, _) in cluster.addresses.items()}
-        stranger = PeerConnector(-1, addresses, response_max_bytes=1 << 20)
-        versions = await stranger.request(1, ApiVersionsRequest(), 3, 10.0)
-        assert isinstance(versions, ApiVersionsResponse)
-        assert {17, 36} <= {each.api_key for each in versions.api_keys}
-        for request, version in ((MetadataRequest(), 12), (VoteRequest(), 2)):
-            with pytest.raises(ConnectionError):
-                await stranger.request(1, request, version, 10.0)
-
-    cluster.run(story())
+async def test_before_authentication_only_api_versions_is_answered(cluster: SimulatedCluster, /, port: int) -> None:
+    await started(cluster)
+    addresses = {broker: (host, port) for broker, (host, _) in cluster.addresses.items()}
+    stranger = PeerConnector(-1, addresses, response_max_bytes=1 << 20)
+    versions = await stranger.request(1, ApiVersionsRequest(), 3, 10.0)
+    assert isinstance(versions, ApiVersionsResponse)
+    assert {17, 36} <= {each.api_key for each in versions.api_keys}
+    for request, version in ((MetadataRequest(), 12), (VoteRequest(), 2)):
+        with pytest.raises(ConnectionError):
+            await stranger.request(1, request, version, 10.0)
 
 
 @pytest.mark.conforms("SEC-3")
-def test_an_authenticated_client_cannot_authenticate_again_without_a_session_limit(cluster: SimulatedCluster) -> None:
-    async def story() -> None:
-        await started(cluster)
-        known = client(cluster, as_user("broker", BROKERS))
-        again = await known.request(1, SaslHandshakeRequest(MECHANISM), 1, 10.0)
-        assert isinstance(again, SaslHandshakeResponse)
-        assert again.error_code == ErrorCode.ILLEGAL_SASL_STATE
-
-    cluster.run(story())
+async def test_an_authenticated_client_cannot_authenticate_again_without_a_session_limit(
+    cluster: SimulatedCluster, /
+) -> None:
+    await started(cluster)
+    known = client(cluster, as_user("broker", BROKERS))
+    again = await known.request(1, SaslHandshakeRequest(MECHANISM), 1, 10.0)
+    assert isinstance(again, SaslHandshakeResponse)
+    assert again.error_code == ErrorCode.ILLEGAL_SASL_STATE
 
 
 @pytest.mark.conforms("SEC-7")

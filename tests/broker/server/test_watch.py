@@ -88,17 +88,14 @@ async def test_a_killed_broker_is_detected_immediately(it: Story, server: asynci
     assert it.dead == [(2, 7)]
 
 
-def test_a_broken_connection_alone_does_not_prove_a_death() -> None:
-    async def story(it: Story, server: asyncio.Server) -> None:  # noqa: ARG001
-        wire = Wire()
-        it.heartbeat(wire)
-        wire.break_off()
-        await asyncio.sleep(0)
-        assert it.watch._probes
-        await it.probes_done()
-        assert it.dead == []
-
-    tell(story)
+async def test_a_broken_connection_alone_does_not_prove_a_death(it: Story, server: asyncio.Server, /) -> None:  # noqa: ARG001
+    wire = Wire()
+    it.heartbeat(wire)
+    wire.break_off()
+    await asyncio.sleep(0)
+    assert it.watch._probes
+    await it.probes_done()
+    assert it.dead == []
 
 
 async def test_only_the_latest_connection_counts(it: Story, server: asyncio.Server, /) -> None:
@@ -112,29 +109,31 @@ async def test_only_the_latest_connection_counts(it: Story, server: asyncio.Serv
 
 
 @pytest.mark.conforms("H31")
-def test_an_end_in_order_is_the_end_of_the_registration_of_the_latest_heartbeat() -> None:
-    async def story(it: Story, server: asyncio.Server) -> None:  # noqa: ARG001
-        wire = Wire()
-        it.heartbeat(wire, epoch=6)
-        it.heartbeat(wire, epoch=7)
-        wire.end_in_order()
-        await asyncio.sleep(0)
-        assert (it.ended, it.dead, it.watch._probes) == ([(2, 7)], [], {})
-
-    tell(story)
+async def test_an_end_in_order_is_the_end_of_the_registration_of_the_latest_heartbeat(
+    it: Story,
+    server: asyncio.Server,  # noqa: ARG001
+    /,
+) -> None:
+    wire = Wire()
+    it.heartbeat(wire, epoch=6)
+    it.heartbeat(wire, epoch=7)
+    wire.end_in_order()
+    await asyncio.sleep(0)
+    assert (it.ended, it.dead, it.watch._probes) == ([(2, 7)], [], {})
 
 
 @pytest.mark.conforms("H31")
-def test_an_orderly_end_of_an_earlier_connection_does_not_prove_a_death() -> None:
-    async def story(it: Story, server: asyncio.Server) -> None:  # noqa: ARG001
-        first, second = Wire(), Wire()
-        it.heartbeat(first)
-        it.heartbeat(second)
-        first.end_in_order()
-        await asyncio.sleep(0)
-        assert it.ended == []
-
-    tell(story)
+async def test_an_orderly_end_of_an_earlier_connection_does_not_prove_a_death(
+    it: Story,
+    server: asyncio.Server,  # noqa: ARG001
+    /,
+) -> None:
+    first, second = Wire(), Wire()
+    it.heartbeat(first)
+    it.heartbeat(second)
+    first.end_in_order()
+    await asyncio.sleep(0)
+    assert it.ended == []
 
 
 async def test_a_new_controller_watches_every_other_broker(it: Story, server: asyncio.Server, /) -> None:
@@ -161,23 +160,25 @@ async def test_only_the_controller_probes_and_only_unfenced_brokers(it: Story, s
 
 @pytest.mark.conforms("H31")
 @pytest.mark.parametrize("in_order", [False, True])
-def test_a_voter_reports_a_process_that_ended_before_it_became_the_controller(in_order: bool) -> None:
-    async def story(it: Story, server: asyncio.Server) -> None:  # noqa: ARG001
-        it.is_active = False
-        wire = Wire()
-        it.heartbeat(wire)
-        if in_order:
-            wire.end_in_order()
-        else:
-            wire.break_off()
-        await asyncio.sleep(0)
-        assert it.ended == []
-        it.is_active = True
-        it.watch.leads()
-        await it.probes_done()
-        assert it.ended == ([(2, 7)] if in_order else [])
-
-    tell(story)
+async def test_a_voter_reports_a_process_that_ended_before_it_became_the_controller(
+    it: Story,
+    server: asyncio.Server,  # noqa: ARG001
+    /,
+    in_order: bool,
+) -> None:
+    it.is_active = False
+    wire = Wire()
+    it.heartbeat(wire)
+    if in_order:
+        wire.end_in_order()
+    else:
+        wire.break_off()
+    await asyncio.sleep(0)
+    assert it.ended == []
+    it.is_active = True
+    it.watch.leads()
+    await it.probes_done()
+    assert it.ended == ([(2, 7)] if in_order else [])
 
 
 @pytest.mark.conforms("H31")
