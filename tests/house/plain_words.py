@@ -7,6 +7,7 @@ sentence may use one where it is the plain word. Well-read code bases of this fi
 """
 
 import ast
+import functools
 import io
 import re
 import subprocess
@@ -50,11 +51,11 @@ class Prose:
     path: Path
     lines: list[tuple[int, str]]
 
-    @property
+    @functools.cached_property
     def words(self) -> int:
         return sum(len(_WORD.findall(line)) for _, line in self.lines)
 
-    @property
+    @functools.cached_property
     def hits(self) -> list[tuple[int, str]]:
         """Each line with an idiom, once per idiom."""
         return [(number, line) for number, line in self.lines for _ in IDIOM.finditer(line)]
@@ -79,11 +80,14 @@ def is_riddle(name: str) -> bool:
     return IDIOM.search(words) is not None or RIDDLE.search(words) is not None
 
 
-def names_of_tests() -> Iterator[tuple[Path, str]]:
+@functools.cache
+def names_of_tests() -> list[tuple[Path, str]]:
     """The tracked test modules with the names that pytest shows: of modules, classes, functions, and literal ids."""
-    for path in _tracked("tests/*.py"):
-        yield path, path.stem
-        yield from ((path, name) for name in _shown_by_pytest(ast.parse(path.read_text(encoding="utf-8"))))
+    return [
+        (path, name)
+        for path in _tracked("tests/*.py")
+        for name in (path.stem, *_shown_by_pytest(ast.parse(path.read_text(encoding="utf-8"))))
+    ]
 
 
 def _shown_by_pytest(module: ast.Module) -> Iterator[str]:
@@ -99,6 +103,7 @@ def _shown_by_pytest(module: ast.Module) -> Iterator[str]:
             )
 
 
+@functools.cache
 def project() -> list[Prose]:
     """The prose of every tracked Python and Markdown file outside of `EXEMPT`."""
     return [prose_of(path) for path in _tracked("*.py", "*.md") if not _name(path).startswith(EXEMPT)]

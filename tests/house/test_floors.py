@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,10 +63,11 @@ def modules(room: str) -> Iterator[Path]:
     yield from sorted((ROOT / room).rglob("*.py"))
 
 
-def imports(path: Path) -> Iterator[tuple[int, str]]:
+@functools.cache
+def imports(path: Path) -> list[tuple[int, str]]:
     """Every module that a file imports, with the line: at its top, in a function, and for type checking alike."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        yield from imported_by(node)
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    return [each for node in nodes for each in imported_by(node)]
 
 
 def imported_by(node: ast.AST) -> Iterator[tuple[int, str]]:
