@@ -285,7 +285,7 @@ def _problems(description: Description) -> Iterator[Problem]:
         for key in role.draws.knobs.keys() & set(role.draws.timeouts.values()):
             yield ("roles", role.name, "draws", "knobs", key), "is a time-out, which each run draws; leave it out here"
         for profile, ranges in role.draws.profiles.items():
-            for key in ranges.keys() - role.draws.ranges.keys():
+            for key in ranges.keys() - role.draws.ranges.keys() - role.draws.knobs.keys():
                 lacking = "has no range outside of the profile; add it to ranges"
                 yield ("roles", role.name, "draws", "profiles", profile, key), lacking
         for name in role.files:

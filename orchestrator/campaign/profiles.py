@@ -45,7 +45,7 @@ class Profile:
     """Whether a record is on disk before it counts."""
     tiered: float = 0.2
     """The share of runs with tiered storage."""
-    administered: float = 0.15
+    administered: float = 0.3
     """The share of runs with an administrator."""
     kind: str = ""
     """The kind of workload; empty: any."""
@@ -75,10 +75,11 @@ PROFILES: Final[Mapping[str, Profile]] = {
         weight=1, nodes=(3, 5), voters=(2, 5), factors=(2, 3, 3), meets=(*_PARTITIONS, "stall"), lengths=(SESSION, LAG)
     ),
     "slow-disks": Profile(
-        weight=1,
+        weight=1.5,
         nodes=(2, 5),
+        voters=(2, 5),
         factors=(2, 3, 3),
-        meets=("disk-slow", "disk-hang", "disk-error", "disk-full"),
+        meets=("disk-slow", "disk-slow", "disk-hang", "disk-error", "disk-full"),
         lengths=(SESSION, LAG, FETCH),
     ),
     "default-durability": Profile(
@@ -88,7 +89,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
         record_bytes=(100, 4_000),
     ),
     "unflushed-power-loss": Profile(
-        weight=0.5,
+        weight=1.5,
         nodes=(3, 7),
         voters=(3, 5),
         factors=(3,),
@@ -136,7 +137,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
         administered=1,
     ),
     "tiered-joins": Profile(
-        weight=1.5,
+        weight=2.5,
         nodes=(4, 7),
         voters=(1, 3),
         factors=(2, 3),

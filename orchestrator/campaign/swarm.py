@@ -52,16 +52,16 @@ MOST_CLIENTS: Final = 6
 MOST_KEYS: Final = 6
 LENGTHS: Final = (0.3, 2.2)
 """How long a fault lasts, as a share of a drawn time-out."""
-DELETING_SHARE: Final = 0.2
+DELETING_SHARE: Final = 0.3
 """The share of runs whose producers delete records."""
-DELETES_EVERY: Final = (0.02, 0.06)
+DELETES_EVERY: Final = (0.01, 0.06)
 """The time between two deletions, as a share of the load: one is certainly answered."""
 ADMINISTERS_EVERY: Final = (0.01, 0.04)
 """The time between two operations of an administrator, as a share of the load."""
 KNOBS_SHARE: Final = 0.2
 """The share of its knobs that a run draws."""
 LEAST_SEGMENT: Final = 4_096
-FEWEST_SEGMENTS: Final = 5
+FEWEST_SEGMENTS: Final = 8
 """How many segments each partition of a run with tiered storage should have at least, without faults."""
 BATCH_OVERHEAD: Final = 70
 """Bytes of a batch besides the value of its one record."""
@@ -385,10 +385,17 @@ def _in_ranges(chance: Random, draws: Draws, profile: str) -> dict[str, str]:
 
 def _knobs(chance: Random, draws: Draws, profile: str) -> dict[str, str]:
     """Values of a few knobs, as texts: most runs have some, and few have the same. A range of a profile has
-    precedence."""
-    drawn = {key: (chance.random(), as_text(_even(chance, *bounds), bounds)) for key, bounds in draws.knobs.items()}
+    precedence: its runs have a value in it."""
     narrowed = draws.profiles.get(profile, {})
-    return {key: value for key, (luck, value) in drawn.items() if luck < KNOBS_SHARE and key not in narrowed}
+    drawn = {
+        key: (chance.random(), as_text(_even(chance, *(bounds := narrowed.get(key, usual))), bounds))
+        for key, usual in draws.knobs.items()
+    }
+    return {
+        key: value
+        for key, (luck, value) in drawn.items()
+        if (key not in draws.ranges if key in narrowed else luck < KNOBS_SHARE)
+    }
 
 
 def as_text(number: float, bounds: tuple[float, float]) -> str:
@@ -463,14 +470,14 @@ def _bytes_of_partition(workload: Workload) -> float:
 def _tiered_topic(chance: Random, partition_bytes: float) -> Mapping[str, str]:
     """Settings of a topic in remote storage. No record expires: the checkers look for all of them. Segments are small
     enough that some are complete: only these are uploaded."""
-    segment = min(round(_even(chance, LEAST_SEGMENT, 65_536)), round(partition_bytes / FEWEST_SEGMENTS))
+    segment = min(round(_even(chance, LEAST_SEGMENT, 32_768)), round(partition_bytes / FEWEST_SEGMENTS))
     return {
         "remote.storage.enable": "true",
         "segment.bytes": str(segment),
         "retention.ms": "-1",
         "retention.bytes": "-1",
         "local.retention.ms": "-1",
-        "local.retention.bytes": str(round(segment * chance.uniform(0, 4))),
+        "local.retention.bytes": str(round(segment * chance.uniform(0, 3))),
     }
 
 
@@ -489,7 +496,7 @@ def _tiered(chance: Random, nodes: int) -> Mapping[str, str]:
     return {
         "remote.log.storage.system.enable": "true",
         **{key: str(value) for key, value in drawn.items()},
-        **{key: chance.choice(("true", "false")) for key in switches},
+        **{key: chance.choice(("true", "true", "true", "false")) for key in switches},
     }
 
 
@@ -507,10 +514,10 @@ def _of_groups(chance: Random) -> Mapping[str, str]:
     """Properties of group coordinators, as texts; their log is small enough to be compacted sometimes."""
     drawn = {
         "offsets.topic.num.partitions": chance.randint(1, 4),
-        "offsets.topic.segment.bytes": round(_even(chance, 4_096, 1 << 20)),
+        "offsets.topic.segment.bytes": round(_even(chance, 4_096, 1 << 16)),
         "offsets.commit.timeout.ms": round(_even(chance, 300, 5_000)),
         "group.initial.rebalance.delay.ms": round(_even(chance, 1, 3_000)),
-        "log.cleaner.backoff.ms": round(_even(chance, 100, 15_000)),
+        "log.cleaner.backoff.ms": round(_even(chance, 100, 5_000)),
         "log.cleaner.min.cleanable.ratio": round(chance.uniform(0.05, 0.5), 3),
     }
     return {key: str(value) for key, value in drawn.items()}

@@ -106,6 +106,7 @@ class LogRules:
             self._match(name, predecessor, added)
             if not machine.excused(EPOCHS_DIFFER, copy.path):
                 self._epochs_of(name, log, copy.path, machine.disk, predecessor, added)
+                self._remote_epochs(name, log)
             if not forgets(machine) and not machine.excused(SEQUENCE_GAP, copy.path):
                 look_at_sequences(self._findings, self.topic, self.index, name, copy, len(added))
 
@@ -236,6 +237,15 @@ class LogRules:
                 f"where its cache has epoch {cached}"
             )
             self.report(EPOCHS_DIFFER, sentence, {"node": name, "cached": cached, **live[0].to_json()})
+
+    def _remote_epochs(self, name: str, log: PartitionLog) -> None:
+        """A log whose first records are in remote storage has an epoch for them, too (K1023-11)."""
+        start, entries = log.log_start_offset, log.epochs.entries
+        if start < log.local_start_offset and log.epochs.epoch_at(start) < 0:
+            epoch, first = entries[0] if entries else (-1, -1)
+            oldest = f"its oldest epoch, {epoch}, is from {first} on" if entries else "it has no epoch"
+            sentence = f"{name} has a log from {start} on, and {oldest}"
+            self.report(EPOCHS_DIFFER, sentence, {"node": name, "epoch": epoch, "offset": first, "start": start})
 
     def began_anew(self, name: str, end: int, copy: CopiedLog, log: PartitionLog) -> None:
         """A log restarts beyond its own `end` only where another log starts: the records in between were committed, and

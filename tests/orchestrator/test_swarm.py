@@ -127,6 +127,7 @@ def test_runs_of_a_profile_have_its_values(name: str) -> None:
         assert not profile.meets or not set(profile.meets).isdisjoint(each.nemesis.faults)
         assert ("log.flush.interval.messages" in given) == profile.flushes
         bounds = {"record_bytes": profile.record_bytes, **alone.draws["broker"].profiles.get(name, {})}
+        assert given.keys() >= alone.draws["broker"].profiles.get(name, {}).keys(), "also of a knob"
         for key, (low, high) in bounds.items():
             drawn = each.workload.parameters.get(key, given.get(key))
             assert drawn is None or low <= float(drawn) <= high

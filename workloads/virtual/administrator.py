@@ -84,7 +84,7 @@ QUERY_S: Final = 1.0
 SEEING_S: Final = 8.0
 """How long the cluster may take at the end until all brokers know the same, leaders answer and a reassignment does."""
 MOST_TOPICS: Final = 4
-MOST_PARTITIONS: Final = 6
+MOST_PARTITIONS: Final = 8
 MOST_RECORDS: Final = 4
 """The most records of one write."""
 FLOOR: Final = "min.insync.replicas"
@@ -100,12 +100,12 @@ SETTINGS: Final[Mapping[str, tuple[str, ...]]] = {
 WEIGHTS: Final = {
     "create": 4,
     "write": 4,
-    "configure": 3,
-    "grow": 3,
+    "configure": 4,
+    "grow": 5,
     "reassign": 3,
     "delete": 2,
     "delete-records": 2,
-    "elect": 2,
+    "elect": 4,
     "raise-floor": 1,
     "commit": 2,
     "delete-group": 2,
@@ -212,7 +212,7 @@ class VirtualAdministrator:
 
     async def _create(self) -> None:
         name, partitions = f"{SIDE}{len(self._named)}", self._rng.randint(1, 3)
-        keys = self._rng.sample([*SETTINGS], self._rng.randint(0, 2))
+        keys = self._rng.sample([*SETTINGS], self._rng.randint(0, 3))
         settings = {key: self._rng.choice(SETTINGS[key]) for key in keys}
         configs = [CreatableTopicConfig(key, value) for key, value in settings.items()]
         factor = min(map(len, self._replicas.values()), default=1)
