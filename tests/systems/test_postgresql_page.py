@@ -10,7 +10,7 @@ from orchestrator.command.line import main
 from tests.systems.test_your_system import blocks
 
 PAGE = (PROJECT_ROOT / "docs/postgresql.md").read_text(encoding="utf-8")
-CAMPAIGNS = ("durability", "isolation", "transactions")
+CAMPAIGNS = ("durability", "isolation", "transactions", "standby")
 OF_DEFECTS = ("reindex", "skew")
 HAS_POSTGRESQL = shutil.which("postgres") or [*Path("/usr/lib/postgresql").glob("*/bin/postgres")]
 
