@@ -23,12 +23,11 @@ from broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTo
 from broker.protocol.messages.offset_apis import (
     ListOffsetsPartition,
     ListOffsetsRequest,
-    ListOffsetsTopic,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from broker.protocol.schema import Message
+from broker.protocol.schema import Message, Topic
 from broker.server.client import PeerConnector
 from tests.broker.clients.harness import Cluster, cluster
 
@@ -75,7 +74,7 @@ def large_requests(entries: int) -> dict[str, tuple[Message, int]]:
     named = [MetadataRequestTopic(name=f"no-{n}") for n in range(entries)]
     return {
         "ListOffsets": (
-            ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=TOPIC, partitions=one)]),
+            ListOffsetsRequest(replica_id=-1, topics=[Topic(name=TOPIC, partitions=one)]),
             6,
         ),
         "OffsetForLeaderEpoch": (

@@ -58,14 +58,13 @@ from broker.protocol.messages.offset_apis import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
-    ListOffsetsTopic,
 )
 from broker.protocol.messages.partition_apis import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
     ReassignablePartition,
-    ReassignableTopic,
 )
+from broker.protocol.schema import Topic
 from tests.broker.clients.harness import Cluster, cluster
 
 MEGABYTE = 1_000_000
@@ -127,7 +126,7 @@ async def alter(port: int, kind: int, name: str, settings: Mapping[str, str]) ->
 
 
 async def assign(port: int, topic: str, replicas: list[int]) -> None:
-    wanted = ReassignableTopic(topic, [ReassignablePartition(0, replicas)])
+    wanted = Topic(topic, [ReassignablePartition(0, replicas)])
     request = AlterPartitionReassignmentsRequest(topics=[wanted])
     end = time.monotonic() + PATIENCE_S
     while True:
@@ -148,7 +147,7 @@ async def wait_for_isr(port: int, topic: str, nodes: list[int]) -> None:
 
 async def offset(port: int, topic: str, timestamp: int) -> int:
     """What ListOffsets answers for the partition."""
-    wanted = ListOffsetsTopic(topic, [ListOffsetsPartition(timestamp=timestamp)])
+    wanted = Topic(topic, [ListOffsetsPartition(timestamp=timestamp)])
     end = time.monotonic() + PATIENCE_S
     while True:
         answer = await ask(port, ListOffsetsRequest(replica_id=-1, topics=[wanted]), ApiKey.LIST_OFFSETS, LIST_VERSION)

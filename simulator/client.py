@@ -42,14 +42,11 @@ from broker.protocol.messages.offset_apis import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
-    DeleteRecordsTopic,
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
-    ListOffsetsTopic,
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -79,7 +76,7 @@ from broker.protocol.records import (
     parse_header,
     read_records,
 )
-from broker.protocol.schema import Message
+from broker.protocol.schema import Message, Topic
 from broker.server.client import Address, PeerConnector
 
 # ---- Compresses and opens batches, as a client does.
@@ -372,7 +369,7 @@ class SimulatedClient:
         """The offset of the first record that is not earlier than a timestamp in ms, or for a special timestamp; -1
         without one. Raises `RefusedError`, and `UncertainError` without an answer."""
         query = ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
-        request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[query])])
+        request = ListOffsetsRequest(replica_id=-1, topics=[Topic(name=topic, partitions=[query])])
         answer = await self._ask_leader(topic, partition, request, LIST_OFFSETS_VERSION, timeout, broker)
         assert isinstance(answer, ListOffsetsResponse)
         state = answer.topics[0].partitions[0]
@@ -408,7 +405,7 @@ class SimulatedClient:
     async def delete_records(self, topic: str, partition: int, offset: int, *, timeout: float = 5.0) -> int:
         """Delete the records below an offset, -1: below the high watermark; the low watermark. Raises `RefusedError`,
         and `UncertainError` if the deletion may have happened."""
-        query = DeleteRecordsTopic(topic, [DeleteRecordsPartition(partition, offset)])
+        query = Topic(topic, [DeleteRecordsPartition(partition, offset)])
         request = DeleteRecordsRequest([query], int(timeout * 1000))
         answer = await self._ask_leader(topic, partition, request, DELETE_RECORDS_VERSION, timeout + 1)
         assert isinstance(answer, DeleteRecordsResponse)
@@ -544,7 +541,7 @@ class GroupClient:
         """Commit offsets, once: the answer for each partition."""
         places = [OffsetCommitRequestPartition(partition, offset, -1, "") for partition, offset in offsets.items()]
         request = OffsetCommitRequest(
-            self._group, self.generation, self._member, self._instance, topics=[OffsetCommitRequestTopic(topic, places)]
+            self._group, self.generation, self._member, self._instance, topics=[Topic(topic, places)]
         )
         answer = await self._ask(request, OffsetCommitResponse, COMMIT_VERSION, timeout)
         codes = {state.partition_index: ErrorCode(state.error_code) for state in answer.topics[0].partitions}

@@ -79,10 +79,8 @@ from broker.protocol.messages.partition_apis import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
     OngoingPartitionReassignment,
-    OngoingTopicReassignment,
     ReassignablePartition,
     ReassignablePartitionResponse,
-    ReassignableTopicResponse,
 )
 from broker.protocol.messages.producer_apis import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from broker.protocol.messages.topic_apis import (
@@ -95,7 +93,7 @@ from broker.protocol.messages.topic_apis import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
 )
-from broker.protocol.schema import Message
+from broker.protocol.schema import Message, Topic
 from broker.protocol.uuids import id_text, random_id
 from broker.tiered.remote_storage_rules import METADATA_TOPIC
 from broker.topic_settings import CLUSTER_WIDE, KEYS
@@ -111,7 +109,7 @@ def alter_reassignments(
     )
     named_partitions: set[tuple[str, int]] = set()
     for requested_topic in request.topics:
-        result = ReassignableTopicResponse(requested_topic.name)
+        result = Topic[ReassignablePartitionResponse](requested_topic.name)
         response.responses.append(result)
         for entry in requested_topic.partitions:
             answer = ReassignablePartitionResponse(entry.partition_index, error_message=None)
@@ -152,7 +150,7 @@ def list_reassignments(
             and (requested_partitions is None or index in requested_partitions[topic.name])
         ]
         if moving:
-            response.topics.append(OngoingTopicReassignment(topic.name, moving))
+            response.topics.append(Topic(topic.name, moving))
     return response
 
 

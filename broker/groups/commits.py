@@ -16,12 +16,12 @@ from broker.protocol.messages.offset_apis import (
     OffsetCommitRequestPartition,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
     OffsetFetchRequestGroup,
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
+from broker.protocol.schema import Topic
 
 NO_OFFSET = -1
 LATEST_MS = (1 << 63) - 1  # the latest timestamp of a record
@@ -61,7 +61,7 @@ class Commits:
         accepted: list[OffsetCommitResponsePartition] = []
         changes: dict[TopicPartition, CommittedOffset] = {}
         for topic in request.topics:
-            answers = OffsetCommitResponseTopic(topic.name)
+            answers = Topic[OffsetCommitResponsePartition](topic.name)
             response.topics.append(answers)
             for partition in topic.partitions:
                 partition_answer = OffsetCommitResponsePartition(
@@ -185,7 +185,7 @@ def answer_to_all(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommi
     """The same answer for every partition."""
     return OffsetCommitResponse(
         topics=[
-            OffsetCommitResponseTopic(
+            Topic(
                 topic.name,
                 [OffsetCommitResponsePartition(partition.partition_index, error) for partition in topic.partitions],
             )

@@ -50,10 +50,10 @@ from broker.protocol.messages.offset_apis import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
-    OffsetDeleteResponseTopic,
     OffsetFetchRequestGroup,
     OffsetFetchResponseGroup,
 )
+from broker.protocol.schema import Topic
 
 # ---- Administration of groups: describe, list and delete them; delete offsets; expire unused offsets and groups.
 
@@ -149,7 +149,7 @@ class Administration:
         accepted: list[OffsetDeleteResponsePartition] = []
         changes: dict[TopicPartition, CommittedOffset | None] = {}
         for topic in request.topics:
-            answers = OffsetDeleteResponseTopic(topic.name)
+            answers = Topic[OffsetDeleteResponsePartition](topic.name)
             response.topics.append(answers)
             for partition in topic.partitions:
                 partition_answer = OffsetDeleteResponsePartition(partition.partition_index)

@@ -7,6 +7,7 @@ element is known when the code is generated. All loops of one message together r
 says.
 """
 
+import typing
 from collections.abc import Callable
 from functools import cache
 from struct import unpack_from
@@ -121,7 +122,7 @@ class _Decoder:
         if self._flexible:
             self._tagged(tagged, values)
         arguments = [values.get(field.name) or self._default(field) for field in fields_of(cls)]
-        return f"{self._source.constant(cls)}({', '.join(arguments)})"
+        return f"{self._source.constant(typing.get_origin(cls) or cls)}({', '.join(arguments)})"
 
     def _numbers(self, run: list[Field], values: dict[str, str]) -> None:
         """Generate one unpacking for neighbouring numbers of fixed size."""

@@ -15,7 +15,7 @@ import types
 import typing
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -148,6 +148,23 @@ class Message(msgspec.Struct, gc=False):
             cls.VERSIONS, cls.FLEXIBLE = api.declared or api.versions, api.flexible
 
 
+Partition = TypeVar("Partition", bound=Message)
+
+
+class Topic(Message, Generic[Partition]):
+    """The elements of a request or response about partitions of one topic."""
+
+    name: String = ""
+    partitions: list[Partition] = []
+
+
+class QuorumTopic(Message, Generic[Partition]):
+    """As `Topic`, in the requests of the metadata quorum, where Kafka names the field otherwise."""
+
+    topic_name: String = ""
+    partitions: list[Partition] = []
+
+
 class SecretMessage(Message):
     """A message with secrets: its `repr`, which ends up in logs, contains only its type."""
 
@@ -175,13 +192,12 @@ class DeclarationError(TypeError):
 @cache
 def fields_of(cls: type[Message]) -> tuple[Field, ...]:
     """The declared fields of a class in wire order. Raises `DeclarationError`."""
-    hints = typing.get_type_hints(cls, include_extras=True)
-    return tuple(_field(cls, info, hints[info.name]) for info in msgspec.structs.fields(cls))
+    return tuple(_field(cls, info) for info in msgspec.structs.fields(cls))
 
 
-def _field(cls: type[Message], info: Any, hint: Any) -> Field:
+def _field(cls: type[Message], info: Any) -> Field:
     versions, nullable_versions, tag = v("0+"), v("0+"), None
-    hint, marks = _unwrap(hint)
+    hint, marks = _unwrap(info.type)
     for mark in marks:
         if isinstance(mark, Versions):
             versions = mark
@@ -220,7 +236,8 @@ def _wire(hint: Any, marks: tuple[Any, ...]) -> tuple[Wire | None, bool]:
     if typing.get_origin(hint) is list:
         element = _wire(*_unwrap(typing.get_args(hint)[0]))[0]
         return (ArrayOf(element) if element is not None else None), False
-    if isinstance(hint, type) and issubclass(hint, Message):
+    structure = typing.get_origin(hint) or hint
+    if isinstance(structure, type) and issubclass(structure, Message):
         return StructOf(hint), False
     return None, False
 

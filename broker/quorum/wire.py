@@ -9,7 +9,7 @@ from typing import Any
 from broker.errors import ErrorCode
 from broker.protocol.messages import fetch, quorum_apis
 from broker.protocol.records import CorruptBatch, validate_batches
-from broker.protocol.schema import Message
+from broker.protocol.schema import Message, QuorumTopic, Topic
 from broker.quorum.messages import (
     BeginRequest,
     BeginResponse,
@@ -62,7 +62,7 @@ def encode_request(request: Request, to: int) -> tuple[Message, int]:
             leader_id=request.leader_id,
             leader_epoch=request.epoch,
         )
-        topics = [quorum_apis.BeginQuorumEpochTopicData(topic_name=METADATA_TOPIC, partitions=[partition])]
+        topics = [QuorumTopic(topic_name=METADATA_TOPIC, partitions=[partition])]
         return quorum_apis.BeginQuorumEpochRequest(request.cluster_id, to, topics), BEGIN_VERSION
     if isinstance(request, EndRequest):
         return _end_request(request), END_VERSION
@@ -81,7 +81,7 @@ def _vote_request(request: VoteRequest, to: int) -> Message:
         last_offset=request.log_end.offset,
         pre_vote=request.pre_vote,
     )
-    topics = [quorum_apis.VoteTopicData(topic_name=METADATA_TOPIC, partitions=[partition])]
+    topics = [QuorumTopic(topic_name=METADATA_TOPIC, partitions=[partition])]
     return quorum_apis.VoteRequest(cluster_id=request.cluster_id, voter_id=to, topics=topics)
 
 
@@ -92,7 +92,7 @@ def _end_request(request: EndRequest) -> Message:
         leader_epoch=request.epoch,
         preferred_candidates=[quorum_apis.ReplicaInfo(candidate_id=voter) for voter in request.preferred_successors],
     )
-    topics = [quorum_apis.EndQuorumEpochTopicData(topic_name=METADATA_TOPIC, partitions=[partition])]
+    topics = [QuorumTopic(topic_name=METADATA_TOPIC, partitions=[partition])]
     return quorum_apis.EndQuorumEpochRequest(cluster_id=request.cluster_id, topics=topics)
 
 
@@ -126,7 +126,7 @@ def _snapshot_request(request: SnapshotRequest) -> Message:
         cluster_id=request.cluster_id,
         replica_id=request.replica_id,
         max_bytes=request.max_bytes,
-        topics=[quorum_apis.TopicSnapshot(METADATA_TOPIC, [partition])],
+        topics=[Topic(METADATA_TOPIC, [partition])],
     )
 
 
@@ -223,7 +223,7 @@ def encode_vote_response(response: VoteResponse) -> quorum_apis.VoteResponse:
         response.granted,
         int(1000 * response.silence_s),
     )
-    return quorum_apis.VoteResponse(topics=[quorum_apis.VoteTopicResult(METADATA_TOPIC, [result])])
+    return quorum_apis.VoteResponse(topics=[QuorumTopic(METADATA_TOPIC, [result])])
 
 
 def encode_begin_response(response: BeginResponse) -> quorum_apis.BeginQuorumEpochResponse:
@@ -238,10 +238,10 @@ def encode_end_response(response: EndResponse) -> quorum_apis.EndQuorumEpochResp
     return quorum_apis.EndQuorumEpochResponse(topics=_epoch_results(response))
 
 
-def _epoch_results(response: BeginResponse | EndResponse) -> list[quorum_apis.QuorumEpochTopicResult]:
+def _epoch_results(response: BeginResponse | EndResponse) -> list[QuorumTopic[quorum_apis.QuorumEpochPartitionResult]]:
     leader_id = _wire_id(response.leader_id)
     result = quorum_apis.QuorumEpochPartitionResult(PARTITION, response.error, leader_id, response.epoch)
-    return [quorum_apis.QuorumEpochTopicResult(METADATA_TOPIC, [result])]
+    return [QuorumTopic(METADATA_TOPIC, [result])]
 
 
 def encode_fetch_response(response: FetchResponse, log_start_offset: int) -> fetch.FetchResponse:
@@ -278,7 +278,7 @@ def encode_snapshot_response(response: SnapshotResponse) -> quorum_apis.FetchSna
         response.position,
         response.data,
     )
-    return quorum_apis.FetchSnapshotResponse(topics=[quorum_apis.TopicSnapshotResult(METADATA_TOPIC, [result])])
+    return quorum_apis.FetchSnapshotResponse(topics=[Topic(METADATA_TOPIC, [result])])
 
 
 # --- responses, incoming

@@ -31,13 +31,12 @@ from broker.protocol.messages.offset_apis import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
-    ListOffsetsTopic,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from broker.protocol.schema import Message
+from broker.protocol.schema import Message, Topic
 from broker.replica.followed_partition import FollowedPartition
 from broker.replica.partition import Partition
 from broker.replica.remote_state import RemoteState, RemoteStateError
@@ -294,7 +293,7 @@ class TieredStart:
 
     async def _offset(self, followed: FollowedPartition, timestamp: int) -> LogPlace:
         question = ListOffsetsPartition(followed.partition.index, followed.follower.leader_epoch, timestamp)
-        topic = ListOffsetsTopic(followed.partition.topic, [question])
+        topic = Topic(followed.partition.topic, [question])
         request = ListOffsetsRequest(replica_id=self._config.node_id, topics=[topic])
         response = cast(ListOffsetsResponse, await self._response(followed, request, LIST_OFFSETS_VERSION))
         answer = _answer(partition for topic in response.topics for partition in topic.partitions)

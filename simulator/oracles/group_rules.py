@@ -32,9 +32,9 @@ from broker.protocol.messages.group_records import (
 from broker.protocol.messages.offset_apis import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
     OffsetFetchRequestGroup,
 )
+from broker.protocol.schema import Topic
 from broker.replica.leader import PartitionLeader
 from broker.replica.partition import Partition
 from history.kafka.record_batches import ReadRecord, batches_in, records_in
@@ -155,7 +155,7 @@ class GroupRules:
             self._findings.compared(WOULD_TAKE, OFFSETS_TOPIC)
             shard = Shard(GroupSettings(), Random(0), lambda: -1, lambda *_: True)
             shard.replay(record.key or b"", record.value)
-            place = OffsetCommitRequestTopic("any", [OffsetCommitRequestPartition(0, 0, -1, "")])
+            place = Topic("any", [OffsetCommitRequestPartition(0, 0, -1, "")])
             member = metadata.members[0]
             request = OffsetCommitRequest(group, generation, member.member_id, member.group_instance_id, topics=[place])
             if any(isinstance(effect, AppendEffect) for effect in shard.commit(0.0, 0, request)):

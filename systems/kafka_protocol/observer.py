@@ -41,7 +41,6 @@ from broker.protocol.messages.offset_apis import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
-    ListOffsetsTopic,
 )
 from broker.protocol.messages.partition_apis import (
     PREFERRED,
@@ -51,14 +50,12 @@ from broker.protocol.messages.partition_apis import (
     ElectLeadersResponse,
     ElectLeadersTopicPartitions,
     ReassignablePartition,
-    ReassignableTopic,
 )
 from broker.protocol.messages.quorum_apis import (
     DescribeQuorumPartitionData,
     DescribeQuorumPartitionResult,
     DescribeQuorumRequest,
     DescribeQuorumResponse,
-    DescribeQuorumTopicData,
     ReplicaState,
 )
 from broker.protocol.messages.topic_apis import (
@@ -68,7 +65,7 @@ from broker.protocol.messages.topic_apis import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from broker.protocol.schema import Message
+from broker.protocol.schema import Message, QuorumTopic, Topic
 from systems.errors import ClusterError, InputError
 from systems.kafka_protocol import requests
 from systems.kafka_protocol.transport import Answer, Asking, SocketAsking
@@ -219,7 +216,7 @@ class KafkaObserver:
 
     def _reassign(self, recipient: Member, partition: int, replicas: list[int]) -> AlterPartitionReassignmentsResponse:
         """Make these node ids the replicas. Raises `RequestError`."""
-        topic = ReassignableTopic(self.topic, [ReassignablePartition(partition, replicas)])
+        topic = Topic(self.topic, [ReassignablePartition(partition, replicas)])
         request = AlterPartitionReassignmentsRequest(topics=[topic])
         return self._ask(recipient, request, AlterPartitionReassignmentsResponse, _REASSIGN_VERSION, CREATE_S)
 
@@ -233,7 +230,7 @@ class KafkaObserver:
         offset_by_name: dict[str, int] = {}
         for name, (timestamp, version) in _ASKED.items():
             query = ListOffsetsPartition(partition, timestamp=timestamp)
-            request = ListOffsetsRequest(replica_id=_CONSUMER, topics=[ListOffsetsTopic(self.topic, [query])])
+            request = ListOffsetsRequest(replica_id=_CONSUMER, topics=[Topic(self.topic, [query])])
             try:
                 answer = self._ask(leader, request, ListOffsetsResponse, version, CREATE_S)
             except requests.RequestError as error:
@@ -320,9 +317,7 @@ class KafkaObserver:
 
     def _quorum(self, member: Member) -> DescribeQuorumPartitionResult | None:
         """The quorum's state if this node is its leader, else None."""
-        request = DescribeQuorumRequest(
-            topics=[DescribeQuorumTopicData(METADATA_TOPIC, [DescribeQuorumPartitionData(0)])]
-        )
+        request = DescribeQuorumRequest(topics=[QuorumTopic(METADATA_TOPIC, [DescribeQuorumPartitionData(0)])])
         answer = self._ask(member, request, DescribeQuorumResponse, 1)
         if answer.error_code != ErrorCode.NONE or not answer.topics or not answer.topics[0].partitions:
             return None
@@ -447,7 +442,7 @@ def _metadata(target: Address) -> MetadataResponse:
 
 
 def _ask(target: Address) -> DescribeQuorumPartitionResult | None:
-    request = DescribeQuorumRequest(topics=[DescribeQuorumTopicData(METADATA_TOPIC, [DescribeQuorumPartitionData(0)])])
+    request = DescribeQuorumRequest(topics=[QuorumTopic(METADATA_TOPIC, [DescribeQuorumPartitionData(0)])])
     answer = requests.ask(target, request, DescribeQuorumResponse, 1, timeout_s=_ASK_S)
     if answer.error_code != ErrorCode.NONE:
         return DescribeQuorumPartitionResult(error_code=answer.error_code, leader_id=-1)

@@ -25,7 +25,6 @@ from broker.protocol.messages.offset_apis import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
-    ListOffsetsTopicResponse,
 )
 from broker.protocol.messages.partition_apis import (
     AlterPartitionReassignmentsRequest,
@@ -35,17 +34,15 @@ from broker.protocol.messages.partition_apis import (
     ElectLeadersResponse,
     ElectLeadersTopicPartitions,
     ReassignablePartitionResponse,
-    ReassignableTopicResponse,
     ReplicaElectionResult,
 )
 from broker.protocol.messages.quorum_apis import (
     DescribeQuorumPartitionResult,
     DescribeQuorumResponse,
-    DescribeQuorumTopicResult,
     ReplicaState,
 )
 from broker.protocol.messages.topic_apis import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
-from broker.protocol.schema import Message
+from broker.protocol.schema import Message, QuorumTopic, Topic
 from orchestrator.command.line import main
 from orchestrator.running.cluster import Cluster
 from systems import Member
@@ -73,7 +70,7 @@ def quorum(error: int = 0, leader: int = 1, epoch: int = 5) -> DescribeQuorumRes
         ],
         observers=[ReplicaState(4, log_end_offset=41, last_caught_up_timestamp=8900)],
     )
-    return DescribeQuorumResponse(topics=[DescribeQuorumTopicResult(METADATA_TOPIC, [result])])
+    return DescribeQuorumResponse(topics=[QuorumTopic(METADATA_TOPIC, [result])])
 
 
 def cluster_state(addresses: dict[int, tuple[str, int]], leader: int = 1) -> MetadataResponse:
@@ -237,7 +234,7 @@ def recently_fetched() -> DescribeQuorumResponse:
         for number, ago_ms in ((1, 0), (2, 400), (3, 20_000))
     ]
     result = DescribeQuorumPartitionResult(leader_id=1, leader_epoch=7, current_voters=voters)
-    return DescribeQuorumResponse(topics=[DescribeQuorumTopicResult(METADATA_TOPIC, [result])])
+    return DescribeQuorumResponse(topics=[QuorumTopic(METADATA_TOPIC, [result])])
 
 
 def test_settings_replicas_and_offsets_of_a_topic_are_read_and_changed() -> None:
@@ -251,12 +248,12 @@ def test_settings_replicas_and_offsets_of_a_topic_are_read_and_changed() -> None
             return IncrementalAlterConfigsResponse(responses=results)
         if isinstance(request, AlterPartitionReassignmentsRequest):
             refused = ReassignablePartitionResponse(0, ErrorCode.INVALID_REQUEST, "no")
-            topic = ReassignableTopicResponse("log", [refused])
+            topic = Topic("log", [refused])
             return AlterPartitionReassignmentsResponse(responses=[topic])
         if isinstance(request, ListOffsetsRequest):
             offset = stated[request.topics[0].partitions[0].timestamp]
             result = ListOffsetsPartitionResponse(offset=offset)
-            return ListOffsetsResponse(topics=[ListOffsetsTopicResponse("log", [result])])
+            return ListOffsetsResponse(topics=[Topic("log", [result])])
         return broker(quorum(), cluster_state({1: ("n1", 1)}))(request)
 
     with fake_broker(answer) as address:

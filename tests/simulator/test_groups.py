@@ -25,10 +25,8 @@ from broker.protocol.messages.offset_apis import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
-    DeleteRecordsTopic,
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -36,7 +34,7 @@ from broker.protocol.messages.offset_apis import (
     OffsetFetchResponse,
 )
 from broker.protocol.messages.topic_apis import CreatePartitionsRequest, CreatePartitionsResponse, CreatePartitionsTopic
-from broker.protocol.schema import Message
+from broker.protocol.schema import Message, Topic
 from broker.server.client import PeerConnector
 from simulator.cluster import SimulatedCluster
 from tests.simulator.stories import in_cluster, started
@@ -78,7 +76,7 @@ class GroupClient:
 
     async def commit(self, node: int, offset: int, member: str = "", generation: int = -1) -> ErrorCode:
         place = OffsetCommitRequestPartition(0, offset, -1, "")
-        request = OffsetCommitRequest(GROUP, generation, member, topics=[OffsetCommitRequestTopic(TOPIC, [place])])
+        request = OffsetCommitRequest(GROUP, generation, member, topics=[Topic(TOPIC, [place])])
         answer = cast(OffsetCommitResponse, await self.ask(node, request, 9))
         return ErrorCode(answer.topics[0].partitions[0].error_code)
 
@@ -242,7 +240,7 @@ def test_committed_offsets_survive_retention_and_deleted_records() -> None:
             member, generation = await client.joins_alone(old)
             for offset in range(100):
                 assert await client.commit(old, offset, member, generation) is ErrorCode.NONE
-            topic = DeleteRecordsTopic(OFFSETS_TOPIC, [DeleteRecordsPartition(0, -1)])
+            topic = Topic(OFFSETS_TOPIC, [DeleteRecordsPartition(0, -1)])
             answer = await client.ask(old, DeleteRecordsRequest([topic], 1_000), 2)
             refused = cast(DeleteRecordsResponse, answer).topics[0].partitions[0]
             assert refused.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION

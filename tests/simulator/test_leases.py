@@ -11,10 +11,9 @@ from broker.controller.image import PartitionImage
 from broker.protocol.messages.partition_apis import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
-    ReassignableTopic,
 )
 from broker.protocol.messages.topic_apis import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
-from broker.protocol.schema import Message
+from broker.protocol.schema import Message, Topic
 from broker.replica.leader import PartitionLeader
 from broker.server.client import PeerConnector
 from simulator.client import RefusedError, SimulatedClient, UncertainError
@@ -86,7 +85,7 @@ def state(cluster: SimulatedCluster, partition: int) -> PartitionImage:
 async def assign(cluster: SimulatedCluster, replicas: dict[int, list[int]]) -> None:
     """Ask the controller to move partitions; whatever comes of it."""
     wanted = [ReassignablePartition(partition, brokers) for partition, brokers in replicas.items()]
-    request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(TOPIC, wanted)], timeout_ms=3_000)
+    request = AlterPartitionReassignmentsRequest(topics=[Topic(TOPIC, wanted)], timeout_ms=3_000)
     await ask_controller(cluster, request, 0)
 
 

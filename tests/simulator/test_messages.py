@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from broker.protocol.messages.quorum_apis import VotePartitionResult, VoteResponse, VoteTopicResult
-from broker.protocol.schema import Message
+from broker.protocol.messages.quorum_apis import VotePartitionResult, VoteResponse
+from broker.protocol.schema import Message, QuorumTopic
 from simulator.cluster import SimulatedCluster
 from simulator.messages import Recorder, Said, text_of
 
@@ -53,10 +53,10 @@ def test_messages_are_recorded_whole_in_order_with_arrival_times() -> None:
             "log, p2: from 17, epoch 3",
         ),
         (
-            VoteResponse(topics=[VoteTopicResult("meta", [VotePartitionResult(0, 74, 1, 5, vote_granted=False)])]),
+            VoteResponse(topics=[QuorumTopic("meta", [VotePartitionResult(0, 74, 1, 5, vote_granted=False)])]),
             "meta, p0: FENCED_LEADER_EPOCH, leader 1, epoch 5",
         ),
-        (VoteResponse(topics=[VoteTopicResult("meta", [VotePartitionResult(0, 0, -1, 5, vote_granted=True)])]), None),
+        (VoteResponse(topics=[QuorumTopic("meta", [VotePartitionResult(0, 0, -1, 5, vote_granted=True)])]), None),
     ],
 )
 def test_the_text_of_a_message_has_offsets_epochs_and_errors(message: Message, text: str | None) -> None:

@@ -66,10 +66,10 @@ ASKED = {
     "broker.protocol.messages.offset_apis": {
         "OffsetCommitRequest",
         "OffsetCommitRequestPartition",
-        "OffsetCommitRequestTopic",
         "OffsetFetchRequestGroup",
     },
     "broker.protocol.messages.metadata_records": {"NO_LEADER", "encode_record"},
+    "broker.protocol.schema": {"Topic"},
     "broker.quorum.leading": {"Leading"},
     "broker.quorum.messages": {"OffsetAndEpoch"},
     "broker.quorum.snapshots": {"Snapshots"},

@@ -10,10 +10,9 @@ from broker.protocol.messages.cluster_apis import MetadataRequest, MetadataRespo
 from broker.protocol.messages.quorum_apis import (
     DescribeQuorumPartitionResult,
     DescribeQuorumResponse,
-    DescribeQuorumTopicResult,
     ReplicaState,
 )
-from broker.protocol.schema import Message
+from broker.protocol.schema import Message, QuorumTopic
 from systems.errors import ClusterError
 from systems.kafka_protocol import observer, requests
 from systems.kafka_protocol.observer import METADATA_TOPIC, QuorumState, _state, describe_quorum
@@ -114,7 +113,7 @@ class Brokers:
         result = DescribeQuorumPartitionResult(
             error_code=ErrorCode.NONE if leads else ErrorCode.NOT_LEADER_OR_FOLLOWER, leader_id=leaders[number]
         )
-        return DescribeQuorumResponse(topics=[DescribeQuorumTopicResult(METADATA_TOPIC, [result])])
+        return DescribeQuorumResponse(topics=[QuorumTopic(METADATA_TOPIC, [result])])
 
 
 def described(brokers: Brokers, monkeypatch: pytest.MonkeyPatch, timeout_s: float = 60.0) -> QuorumState:

@@ -42,7 +42,6 @@ from broker.protocol.messages.partition_apis import (
     ElectLeadersResponse,
     ElectLeadersTopicPartitions,
     ReassignablePartition,
-    ReassignableTopic,
 )
 from broker.protocol.messages.topic_apis import (
     CreatableTopic,
@@ -56,7 +55,7 @@ from broker.protocol.messages.topic_apis import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
-from broker.protocol.schema import Message
+from broker.protocol.schema import Message, Topic
 from broker.server.client import PeerConnector
 from history.record.writer import OperationWriter
 from simulator.client import (
@@ -305,7 +304,7 @@ class VirtualAdministrator:
         partition = self._rng.choice([*self._replicas])
         old = self._replicas[partition]
         replicas = self._rng.sample([*self._brokers], len(old))
-        entry = ReassignableTopic(self._settings.topic, [ReassignablePartition(partition, replicas)])
+        entry = Topic(self._settings.topic, [ReassignablePartition(partition, replicas)])
         request, uncertain = AlterPartitionReassignmentsRequest(_ms(REQUEST_S), topics=[entry]), False
         give_up, loop = float("inf"), asyncio.get_running_loop()
         while True:

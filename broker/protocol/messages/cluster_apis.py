@@ -14,6 +14,7 @@ from broker.protocol.schema import (
     ServedApi,
     String,
     Tag,
+    Topic,
     Uuid,
     v,
 )
@@ -165,15 +166,10 @@ class DescribeLogDirsPartition(Message):
     is_future_key: Bool = False
 
 
-class DescribeLogDirsTopic(Message):
-    name: String = ""
-    partitions: list[DescribeLogDirsPartition] = []
-
-
 class DescribeLogDirsResult(Message):
     error_code: Int16 = 0
     log_dir: String = ""
-    topics: list[DescribeLogDirsTopic] = []
+    topics: list[Topic[DescribeLogDirsPartition]] = []
     total_bytes: Annotated[Int64, v("4+")] = -1
     usable_bytes: Annotated[Int64, v("4+")] = -1
 

@@ -3,7 +3,7 @@ OffsetDelete)."""
 
 from typing import Annotated
 
-from broker.protocol.schema import Bool, Int8, Int16, Int32, Int64, Message, Nullable, ServedApi, String, v
+from broker.protocol.schema import Bool, Int8, Int16, Int32, Int64, Message, Nullable, ServedApi, String, Topic, v
 
 # ---- ListOffsets (2).
 
@@ -27,17 +27,12 @@ class ListOffsetsPartition(Message):
     timestamp: Int64 = 0
 
 
-class ListOffsetsTopic(Message):
-    name: String = ""
-    partitions: list[ListOffsetsPartition] = []
-
-
 class ListOffsetsRequest(Message):
     API = ServedApi(2, v("1-11"), v("6+"))
 
     replica_id: Int32 = 0
     isolation_level: Annotated[Int8, v("2+")] = 0
-    topics: list[ListOffsetsTopic] = []
+    topics: list[Topic[ListOffsetsPartition]] = []
     timeout_ms: Annotated[Int32, v("10+")] = 0
 
 
@@ -49,14 +44,9 @@ class ListOffsetsPartitionResponse(Message):
     leader_epoch: Annotated[Int32, v("4+")] = -1
 
 
-class ListOffsetsTopicResponse(Message):
-    name: String = ""
-    partitions: list[ListOffsetsPartitionResponse] = []
-
-
 class ListOffsetsResponse(Message):
     throttle_time_ms: Annotated[Int32, v("2+")] = 0
-    topics: list[ListOffsetsTopicResponse] = []
+    topics: list[Topic[ListOffsetsPartitionResponse]] = []
 
 
 # ---- OffsetForLeaderEpoch (23).
@@ -109,15 +99,10 @@ class DeleteRecordsPartition(Message):
     offset: Int64 = 0
 
 
-class DeleteRecordsTopic(Message):
-    name: String = ""
-    partitions: list[DeleteRecordsPartition] = []
-
-
 class DeleteRecordsRequest(Message):
     API = ServedApi(21, v("0-2"), v("2+"))
 
-    topics: list[DeleteRecordsTopic] = []
+    topics: list[Topic[DeleteRecordsPartition]] = []
     timeout_ms: Int32 = 0
 
 
@@ -127,14 +112,9 @@ class DeleteRecordsPartitionResult(Message):
     error_code: Int16 = 0
 
 
-class DeleteRecordsTopicResult(Message):
-    name: String = ""
-    partitions: list[DeleteRecordsPartitionResult] = []
-
-
 class DeleteRecordsResponse(Message):
     throttle_time_ms: Int32 = 0
-    topics: list[DeleteRecordsTopicResult] = []
+    topics: list[Topic[DeleteRecordsPartitionResult]] = []
 
 
 # ---- OffsetCommit (8).
@@ -147,11 +127,6 @@ class OffsetCommitRequestPartition(Message):
     committed_metadata: String | None = ""
 
 
-class OffsetCommitRequestTopic(Message):
-    name: String = ""
-    partitions: list[OffsetCommitRequestPartition] = []
-
-
 class OffsetCommitRequest(Message):
     API = ServedApi(8, v("2-9"), v("8+"))
 
@@ -160,7 +135,7 @@ class OffsetCommitRequest(Message):
     member_id: String = ""
     group_instance_id: Annotated[String | None, v("7+")] = None
     retention_time_ms: Annotated[Int64, v("2-4")] = -1
-    topics: list[OffsetCommitRequestTopic] = []
+    topics: list[Topic[OffsetCommitRequestPartition]] = []
 
 
 class OffsetCommitResponsePartition(Message):
@@ -168,14 +143,9 @@ class OffsetCommitResponsePartition(Message):
     error_code: Int16 = 0
 
 
-class OffsetCommitResponseTopic(Message):
-    name: String = ""
-    partitions: list[OffsetCommitResponsePartition] = []
-
-
 class OffsetCommitResponse(Message):
     throttle_time_ms: Annotated[Int32, v("3+")] = 0
-    topics: list[OffsetCommitResponseTopic] = []
+    topics: list[Topic[OffsetCommitResponsePartition]] = []
 
 
 # ---- OffsetFetch (9).
@@ -253,16 +223,11 @@ class OffsetDeleteRequestPartition(Message):
     partition_index: Int32 = 0
 
 
-class OffsetDeleteRequestTopic(Message):
-    name: String = ""
-    partitions: list[OffsetDeleteRequestPartition] = []
-
-
 class OffsetDeleteRequest(Message):
     API = ServedApi(47, v("0"))
 
     group_id: String = ""
-    topics: list[OffsetDeleteRequestTopic] = []
+    topics: list[Topic[OffsetDeleteRequestPartition]] = []
 
 
 class OffsetDeleteResponsePartition(Message):
@@ -270,12 +235,7 @@ class OffsetDeleteResponsePartition(Message):
     error_code: Int16 = 0
 
 
-class OffsetDeleteResponseTopic(Message):
-    name: String = ""
-    partitions: list[OffsetDeleteResponsePartition] = []
-
-
 class OffsetDeleteResponse(Message):
     error_code: Int16 = 0
     throttle_time_ms: Int32 = 0
-    topics: list[OffsetDeleteResponseTopic] = []
+    topics: list[Topic[OffsetDeleteResponsePartition]] = []

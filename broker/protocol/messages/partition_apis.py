@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from broker.protocol.schema import NO_ID, Bool, Int8, Int16, Int32, Int64, Message, ServedApi, String, Uuid, v
+from broker.protocol.schema import NO_ID, Bool, Int8, Int16, Int32, Int64, Message, ServedApi, String, Topic, Uuid, v
 
 # ---- AlterPartition (56): KIP-497, KIP-704, KIP-841, KIP-903.
 
@@ -67,17 +67,12 @@ class ReassignablePartition(Message):
     replicas: list[Int32] | None = None
 
 
-class ReassignableTopic(Message):
-    name: String = ""
-    partitions: list[ReassignablePartition] = []
-
-
 class AlterPartitionReassignmentsRequest(Message):
     API = ServedApi(45, v("0-1"), v("0+"), operation="ALTER")
 
     timeout_ms: Int32 = 60_000
     allow_replication_factor_change: Annotated[Bool, v("1+")] = True
-    topics: list[ReassignableTopic] = []
+    topics: list[Topic[ReassignablePartition]] = []
 
 
 class ReassignablePartitionResponse(Message):
@@ -86,17 +81,12 @@ class ReassignablePartitionResponse(Message):
     error_message: String | None = ""
 
 
-class ReassignableTopicResponse(Message):
-    name: String = ""
-    partitions: list[ReassignablePartitionResponse] = []
-
-
 class AlterPartitionReassignmentsResponse(Message):
     throttle_time_ms: Int32 = 0
     allow_replication_factor_change: Annotated[Bool, v("1+")] = True
     error_code: Int16 = 0
     error_message: String | None = ""
-    responses: list[ReassignableTopicResponse] = []
+    responses: list[Topic[ReassignablePartitionResponse]] = []
 
 
 # ---- ListPartitionReassignments (46).
@@ -121,16 +111,11 @@ class OngoingPartitionReassignment(Message):
     removing_replicas: list[Int32] = []
 
 
-class OngoingTopicReassignment(Message):
-    name: String = ""
-    partitions: list[OngoingPartitionReassignment] = []
-
-
 class ListPartitionReassignmentsResponse(Message):
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
     error_message: String | None = ""
-    topics: list[OngoingTopicReassignment] = []
+    topics: list[Topic[OngoingPartitionReassignment]] = []
 
 
 # ---- ElectLeaders (43): KIP-183, KIP-460.

@@ -15,10 +15,12 @@ from broker.protocol.schema import (
     Int32,
     Int64,
     Message,
+    QuorumTopic,
     Records,
     ServedApi,
     String,
     Tag,
+    Topic,
     UInt16,
     Uuid,
     v,
@@ -44,17 +46,12 @@ class VotePartitionData(Message):
     pre_vote: Annotated[Bool, v("2+")] = False
 
 
-class VoteTopicData(Message):
-    topic_name: String = ""
-    partitions: list[VotePartitionData] = []
-
-
 class VoteRequest(Message):
     API = ServedApi(52, v("0-2"), v("0+"), advertised=v("none"), operation="CLUSTER_ACTION")
 
     cluster_id: String | None = None
     voter_id: Annotated[Int32, v("1+")] = -1
-    topics: list[VoteTopicData] = []
+    topics: list[QuorumTopic[VotePartitionData]] = []
 
 
 class VotePartitionResult(Message):
@@ -67,11 +64,6 @@ class VotePartitionResult(Message):
     """For how long the voter has received nothing from a leader, at least. Apache Kafka has no such field."""
 
 
-class VoteTopicResult(Message):
-    topic_name: String = ""
-    partitions: list[VotePartitionResult] = []
-
-
 class NodeEndpoint(Message):
     node_id: Int32 = 0
     host: String = ""
@@ -80,7 +72,7 @@ class NodeEndpoint(Message):
 
 class VoteResponse(Message):
     error_code: Int16 = 0
-    topics: list[VoteTopicResult] = []
+    topics: list[QuorumTopic[VotePartitionResult]] = []
     node_endpoints: Annotated[list[NodeEndpoint], v("1+"), Tag(0)] = []
 
 
@@ -94,11 +86,6 @@ class BeginQuorumEpochPartitionData(Message):
     leader_epoch: Int32 = 0
 
 
-class BeginQuorumEpochTopicData(Message):
-    topic_name: String = ""
-    partitions: list[BeginQuorumEpochPartitionData] = []
-
-
 class Listener(Message):
     name: String = ""
     host: String = ""
@@ -110,7 +97,7 @@ class BeginQuorumEpochRequest(Message):
 
     cluster_id: String | None = None
     voter_id: Annotated[Int32, v("1+")] = 0
-    topics: list[BeginQuorumEpochTopicData] = []
+    topics: list[QuorumTopic[BeginQuorumEpochPartitionData]] = []
     leader_endpoints: Annotated[list[Listener], v("1+")] = []
 
 
@@ -121,14 +108,9 @@ class QuorumEpochPartitionResult(Message):
     leader_epoch: Int32 = 0
 
 
-class QuorumEpochTopicResult(Message):
-    topic_name: String = ""
-    partitions: list[QuorumEpochPartitionResult] = []
-
-
 class BeginQuorumEpochResponse(Message):
     error_code: Int16 = 0
-    topics: list[QuorumEpochTopicResult] = []
+    topics: list[QuorumTopic[QuorumEpochPartitionResult]] = []
     node_endpoints: Annotated[list[NodeEndpoint], v("1+"), Tag(0)] = []
 
 
@@ -150,22 +132,17 @@ class EndQuorumEpochPartitionData(Message):
     preferred_candidates: Annotated[list[ReplicaInfo], v("1+")] = []
 
 
-class EndQuorumEpochTopicData(Message):
-    topic_name: String = ""
-    partitions: list[EndQuorumEpochPartitionData] = []
-
-
 class EndQuorumEpochRequest(Message):
     API = ServedApi(54, v("0-1"), v("1+"), advertised=v("none"), operation="CLUSTER_ACTION")
 
     cluster_id: String | None = None
-    topics: list[EndQuorumEpochTopicData] = []
+    topics: list[QuorumTopic[EndQuorumEpochPartitionData]] = []
     leader_endpoints: Annotated[list[Listener], v("1+")] = []
 
 
 class EndQuorumEpochResponse(Message):
     error_code: Int16 = 0
-    topics: list[QuorumEpochTopicResult] = []
+    topics: list[QuorumTopic[QuorumEpochPartitionResult]] = []
     node_endpoints: Annotated[list[NodeEndpoint], v("1+"), Tag(0)] = []
 
 
@@ -176,15 +153,10 @@ class DescribeQuorumPartitionData(Message):
     partition_index: Int32 = 0
 
 
-class DescribeQuorumTopicData(Message):
-    topic_name: String = ""
-    partitions: list[DescribeQuorumPartitionData] = []
-
-
 class DescribeQuorumRequest(Message):
     API = ServedApi(55, v("0-2"), v("0+"), operation="DESCRIBE")
 
-    topics: list[DescribeQuorumTopicData] = []
+    topics: list[QuorumTopic[DescribeQuorumPartitionData]] = []
 
 
 class ReplicaState(Message):
@@ -206,11 +178,6 @@ class DescribeQuorumPartitionResult(Message):
     observers: list[ReplicaState] = []
 
 
-class DescribeQuorumTopicResult(Message):
-    topic_name: String = ""
-    partitions: list[DescribeQuorumPartitionResult] = []
-
-
 class Node(Message):
     node_id: Int32 = 0
     listeners: list[Listener] = []
@@ -219,7 +186,7 @@ class Node(Message):
 class DescribeQuorumResponse(Message):
     error_code: Int16 = 0
     error_message: Annotated[String | None, v("2+")] = ""
-    topics: list[DescribeQuorumTopicResult] = []
+    topics: list[QuorumTopic[DescribeQuorumPartitionResult]] = []
     nodes: Annotated[list[Node], v("2+")] = []
 
 
@@ -241,18 +208,13 @@ class PartitionSnapshot(Message):
     replica_directory_id: Annotated[Uuid, v("1+"), Tag(0)] = NO_ID
 
 
-class TopicSnapshot(Message):
-    name: String = ""
-    partitions: list[PartitionSnapshot] = []
-
-
 class FetchSnapshotRequest(Message):
     API = ServedApi(59, v("0-1"), v("0+"), advertised=v("none"), operation="CLUSTER_ACTION")
 
     cluster_id: Annotated[String | None, Tag(0)] = None
     replica_id: Int32 = -1
     max_bytes: Int32 = 0x7FFFFFFF
-    topics: list[TopicSnapshot] = []
+    topics: list[Topic[PartitionSnapshot]] = []
 
 
 class PartitionSnapshotResult(Message):
@@ -267,13 +229,8 @@ class PartitionSnapshotResult(Message):
     unaligned_records: Records = b""
 
 
-class TopicSnapshotResult(Message):
-    name: String = ""
-    partitions: list[PartitionSnapshotResult] = []
-
-
 class FetchSnapshotResponse(Message):
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
-    topics: list[TopicSnapshotResult] = []
+    topics: list[Topic[PartitionSnapshotResult]] = []
     node_endpoints: Annotated[list[NodeEndpoint], v("1+"), Tag(0)] = []

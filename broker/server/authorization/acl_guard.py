@@ -53,15 +53,11 @@ from broker.protocol.messages.group_apis import (
 from broker.protocol.messages.metadata_records import TOPIC_RESOURCE
 from broker.protocol.messages.offset_apis import (
     DeleteRecordsPartitionResult,
-    DeleteRecordsTopicResult,
     EpochEndOffset,
     ListOffsetsPartitionResponse,
-    ListOffsetsTopicResponse,
     OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
-    OffsetDeleteResponseTopic,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
@@ -100,7 +96,7 @@ from broker.protocol.messages.topic_apis import (
     DeleteTopicsRequest,
     DeleteTopicState,
 )
-from broker.protocol.schema import NO_ID, DeclarationError, Message
+from broker.protocol.schema import NO_ID, DeclarationError, Message, Topic
 from broker.quorum.wire import METADATA_TOPIC, METADATA_TOPIC_ID
 from broker.replica.reads import PartitionRead
 from broker.security.acls import AclOperation, ResourceType
@@ -188,11 +184,9 @@ def _each_topic(
     return check
 
 
-def _each_partition(
-    answer: Callable[[str, list[Any]], Any], denied: Callable[[int, ErrorCode], Any]
-) -> Callable[[Any], Any]:
-    """A function that makes a topic's `answer` with what is `denied` for each of its partitions, by its index."""
-    return lambda topic: answer(
+def _each_partition(denied: Callable[[int, ErrorCode], Any]) -> Callable[[Any], Any]:
+    """A function that makes the answer for a topic, with what is `denied` for each of its partitions, by its index."""
+    return lambda topic: Topic(
         topic.name, [denied(partition.partition_index, TOPIC_DENIED_CODE) for partition in topic.partitions]
     )
 
@@ -386,15 +380,11 @@ def _configs(operation: AclOperation, answers: str, denied: Callable[[ErrorCode,
 TOPIC_RULES: dict[ApiKey, Check] = {
     ApiKey.PRODUCE: _produce,
     ApiKey.FETCH: _fetch_of_topics,
-    ApiKey.LIST_OFFSETS: _each_topic(
-        AclOperation.DESCRIBE, "topics", _each_partition(ListOffsetsTopicResponse, ListOffsetsPartitionResponse)
-    ),
+    ApiKey.LIST_OFFSETS: _each_topic(AclOperation.DESCRIBE, "topics", _each_partition(ListOffsetsPartitionResponse)),
     ApiKey.METADATA: _metadata,
     ApiKey.CREATE_TOPICS: _create_topics,
     ApiKey.DELETE_TOPICS: _delete_topics,
-    ApiKey.DELETE_RECORDS: _each_topic(
-        AclOperation.DELETE, "topics", _each_partition(DeleteRecordsTopicResult, _no_deletion)
-    ),
+    ApiKey.DELETE_RECORDS: _each_topic(AclOperation.DELETE, "topics", _each_partition(_no_deletion)),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: _offset_for_leader_epoch,
     ApiKey.CREATE_PARTITIONS: _each_topic(AclOperation.ALTER, "results", _no_partitions),
     ApiKey.DESCRIBE_CONFIGS: _configs(AclOperation.DESCRIBE_CONFIGS, "results", DescribeConfigsResult),
@@ -544,13 +534,13 @@ GROUP_RULES: dict[ApiKey, Check] = {
     ApiKey.OFFSET_COMMIT: _offsets_of(
         AclOperation.READ,
         lambda request: answer_to_all(request, GROUP_DENIED),
-        _each_partition(OffsetCommitResponseTopic, OffsetCommitResponsePartition),
+        _each_partition(OffsetCommitResponsePartition),
     ),
     ApiKey.OFFSET_FETCH: _fetch,
     ApiKey.OFFSET_DELETE: _offsets_of(
         AclOperation.DELETE,
         lambda _: OffsetDeleteResponse(error_code=GROUP_DENIED),
-        _each_partition(OffsetDeleteResponseTopic, OffsetDeleteResponsePartition),
+        _each_partition(OffsetDeleteResponsePartition),
     ),
     ApiKey.DESCRIBE_GROUPS: _each_group(
         AclOperation.DESCRIBE, "groups", "groups", lambda group: DescribedGroup(GROUP_DENIED, group_id=group)

@@ -9,7 +9,6 @@ from broker.protocol.messages.cluster_apis import (
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
     DescribeLogDirsResult,
-    DescribeLogDirsTopic,
 )
 from broker.protocol.messages.offset_apis import (
     EARLIEST_LOCAL_TIMESTAMP,
@@ -20,13 +19,11 @@ from broker.protocol.messages.offset_apis import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
-    DeleteRecordsTopicResult,
     EpochEndOffset,
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
-    ListOffsetsTopicResponse,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderPartition,
@@ -38,6 +35,7 @@ from broker.protocol.messages.partition_apis import (
     PartitionLogInfo,
     TopicPartitionLogInfo,
 )
+from broker.protocol.schema import Topic
 from broker.replica.manager import ReplicaManager
 from broker.replica.queries import OffsetFound
 from broker.replica.record_deletion import PendingDeletion
@@ -71,7 +69,7 @@ class LogHandler:
         for topic, deletions in started:
             answers = [(index, await deletion.answer()) for index, deletion in deletions]
             results = [DeleteRecordsPartitionResult(index, start, error) for index, (error, start) in answers]
-            response.topics.append(DeleteRecordsTopicResult(topic, results))
+            response.topics.append(Topic(topic, results))
         return response
 
     async def _start(self, topic: str, partition: DeleteRecordsPartition, due: float) -> PendingDeletion:
@@ -86,10 +84,10 @@ class LogHandler:
             None if request.topics is None else {topic.topic: set(topic.partitions) for topic in request.topics}
         )
         result = DescribeLogDirsResult(log_dir=self._log_dir)
-        topics: dict[str, DescribeLogDirsTopic] = {}
+        topics: dict[str, Topic[DescribeLogDirsPartition]] = {}
         for (name, index), size, lag in self._replicas.sizes():
             if wanted_partitions is None or index in wanted_partitions.get(name, ()):
-                topic = topics.setdefault(name, DescribeLogDirsTopic(name))
+                topic = topics.setdefault(name, Topic(name))
                 topic.partitions.append(DescribeLogDirsPartition(index, size, lag))
         result.topics = list(topics.values())
         return DescribeLogDirsResponse(results=[result])
@@ -142,7 +140,7 @@ class OffsetsHandler:
         by_replica = request.replica_id >= 0
         response = ListOffsetsResponse()
         for topic in request.topics:
-            result = ListOffsetsTopicResponse(name=topic.name)
+            result = Topic[ListOffsetsPartitionResponse](topic.name)
             response.topics.append(result)
             for partition in topic.partitions:
                 earlier_entries = bytes_examined() // EXAMINED_PER_ENTRY

@@ -13,11 +13,11 @@ from broker.protocol.messages.quorum_apis import (
     DescribeQuorumPartitionResult,
     DescribeQuorumRequest,
     DescribeQuorumResponse,
-    DescribeQuorumTopicResult,
     Listener,
     Node,
     ReplicaState,
 )
+from broker.protocol.schema import QuorumTopic
 from broker.quorum import wire
 from broker.quorum.leading import QuorumStatus, ReplicaStatus
 from broker.quorum.messages import (
@@ -133,7 +133,7 @@ def not_leader_response(leader_id: int | None, epoch: int) -> DescribeQuorumResp
         leader_epoch=epoch,
         high_watermark=-1,
     )
-    return DescribeQuorumResponse(topics=[DescribeQuorumTopicResult(METADATA_TOPIC, [result])])
+    return DescribeQuorumResponse(topics=[QuorumTopic(METADATA_TOPIC, [result])])
 
 
 def status_response(
@@ -164,6 +164,4 @@ def status_response(
         observers=[state(replica) for replica in status.observers],
     )
     nodes = [Node(voter.id, [Listener(listener, voter.host, voter.port)]) for voter in voters]
-    return DescribeQuorumResponse(
-        topics=[DescribeQuorumTopicResult(METADATA_TOPIC, [result])], error_message=None, nodes=nodes
-    )
+    return DescribeQuorumResponse(topics=[QuorumTopic(METADATA_TOPIC, [result])], error_message=None, nodes=nodes)

@@ -18,8 +18,8 @@ from broker.protocol.messages.partition_apis import (
     ElectLeadersResponse,
     ElectLeadersTopicPartitions,
     ReassignablePartition,
-    ReassignableTopic,
 )
+from broker.protocol.schema import Topic
 from tests.broker.controller.clock import play
 from tests.broker.controller.node import LEASE, SESSION, Node, a_node
 from tests.broker.controller.world import topic_request
@@ -28,7 +28,7 @@ from tests.stories import run_by
 STORIES = run_by(play)
 BEAT_S = 0.1
 TO_THE_FIRST = AlterPartitionReassignmentsRequest(
-    topics=[ReassignableTopic("t", [ReassignablePartition(0, [1])])], timeout_ms=1_000
+    topics=[Topic("t", [ReassignablePartition(0, [1])])], timeout_ms=1_000
 )
 
 

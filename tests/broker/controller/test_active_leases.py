@@ -11,8 +11,8 @@ from broker.protocol.messages.metadata_records import NO_LEADER, ConfigRecord
 from broker.protocol.messages.partition_apis import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
-    ReassignableTopic,
 )
+from broker.protocol.schema import Topic
 from broker.quorum.messages import Predecessor
 from tests.broker.controller.clock import play
 from tests.broker.controller.node import COMMIT_DELAY, LEASE, SESSION, Node
@@ -94,7 +94,7 @@ async def test_a_leadership_that_an_earlier_controller_took_waits_for_its_longer
     before.lead()
     await before.start(1, 2)
     await before.controller.handle_create_topics(topic_request("t", [2, 1]), 7)
-    without_2 = ReassignableTopic("t", [ReassignablePartition(0, [1])])
+    without_2 = Topic("t", [ReassignablePartition(0, [1])])
     request = AlterPartitionReassignmentsRequest(topics=[without_2], timeout_ms=100)
     await before.controller.handle_alter_reassignments(request, 0)
     assert before.image.topics["t"].partitions[0].leader == NO_LEADER, "2 has not reported the new offset"

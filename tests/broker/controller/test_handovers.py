@@ -11,8 +11,8 @@ from broker.protocol.messages.partition_apis import (
     PREFERRED,
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
-    ReassignableTopic,
 )
+from broker.protocol.schema import Topic
 from tests.broker.controller.world import FAR_AWAY, World
 from tests.stories import run_by
 
@@ -106,7 +106,7 @@ def test_a_successor_that_lost_its_log_waits_for_the_old_leader_too() -> None:
     world = World()
     world.start(1, 2)
     world.create("t", [1])
-    move = ReassignableTopic("t", [ReassignablePartition(0, [2])])
+    move = Topic("t", [ReassignablePartition(0, [2])])
     world.decide(world.rules.alter_reassignments(world.image, AlterPartitionReassignmentsRequest(topics=[move])))
     world.alter(world.proposal(1, [1, 2]))
     assert (world.partition().leader, world.partition().isr) == (-1, (2,))

@@ -12,8 +12,8 @@ from broker.protocol.messages.partition_apis import (
     UNCLEAN,
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
-    ReassignableTopic,
 )
+from broker.protocol.schema import Topic
 from broker.topic_settings import LEAD_LAST
 from tests.broker.controller.world import World
 
@@ -38,7 +38,7 @@ def report(world: World, broker: int, *topics: str) -> None:
 
 
 def reassign(world: World, topic: str, replicas: list[int]) -> None:
-    moves = [ReassignableTopic(topic, [ReassignablePartition(0, replicas)])]
+    moves = [Topic(topic, [ReassignablePartition(0, replicas)])]
     request = AlterPartitionReassignmentsRequest(topics=moves, timeout_ms=1_000)
     answer = world.decide(world.rules.alter_reassignments(world.image, request))
     assert answer.responses[0].partitions[0].error_code == ErrorCode.NONE

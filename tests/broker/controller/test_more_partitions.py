@@ -8,13 +8,13 @@ from broker.protocol.messages.partition_apis import (
     AlterPartitionReassignmentsRequest,
     ListPartitionReassignmentsRequest,
     ReassignablePartition,
-    ReassignableTopic,
 )
 from broker.protocol.messages.topic_apis import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
     CreatePartitionsTopic,
 )
+from broker.protocol.schema import Topic
 from tests.broker.controller.world import World
 
 
@@ -32,7 +32,7 @@ def create(it: World, count: int, *assignments: list[int], name: str = "t", vali
 
 
 def reassign(it: World, replicas: list[int] | None, *, keep_factor: bool = False, index: int = 0) -> int:
-    topic = ReassignableTopic("t", [ReassignablePartition(index, replicas)])
+    topic = Topic("t", [ReassignablePartition(index, replicas)])
     request = AlterPartitionReassignmentsRequest(1000, not keep_factor, [topic])
     response = it.decide(it.rules.alter_reassignments(it.image, request))
     return response.responses[0].partitions[0].error_code
@@ -232,7 +232,7 @@ def test_a_refused_reassignment_starts_no_handover() -> None:
     it.alter(it.proposal(1, [1, 2]))
     it.fence(1)
     assert (it.partition().leader, it.partition().isr) == (2, (2,))
-    topic = ReassignableTopic("t", [ReassignablePartition(0, [3, 1])])
+    topic = Topic("t", [ReassignablePartition(0, [3, 1])])
     decision = it.rules.alter_reassignments(it.image, AlterPartitionReassignmentsRequest(1000, True, [topic]))
     assert decision.records == []
     answer = decision.answer(it.image).responses[0].partitions[0]

@@ -29,11 +29,10 @@ from broker.protocol.messages.group_records import LogRecord
 from broker.protocol.messages.offset_apis import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
-from broker.protocol.schema import Message
+from broker.protocol.schema import Message, Topic
 
 GROUP, TOPIC = "g", "t"
 NEWEST = 9
@@ -214,9 +213,7 @@ class Story:
         group: str = GROUP,
     ) -> int:
         place = OffsetCommitRequestPartition(partition, offset, -1, metadata)
-        request = OffsetCommitRequest(
-            group, generation, member, instance, retention_ms, topics=[OffsetCommitRequestTopic(TOPIC, [place])]
-        )
+        request = OffsetCommitRequest(group, generation, member, instance, retention_ms, topics=[Topic(TOPIC, [place])])
         self._ticket += 1
         self._do(self.shard.commit(self.now, self._ticket, request))
         return self._ticket

@@ -12,8 +12,8 @@ from broker.protocol.messages.group_apis import MemberIdentity
 from broker.protocol.messages.offset_apis import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
-    OffsetDeleteRequestTopic,
 )
+from broker.protocol.schema import Topic
 from tests.broker.groups.story import GROUP, TOPIC, Story
 
 SUBSCRIBED = b"\0\0\0\0\0\1\0\1t"  # version 0, one topic, t
@@ -21,7 +21,7 @@ SUBSCRIBED = b"\0\0\0\0\0\1\0\1t"  # version 0, one topic, t
 
 def deleted_offsets(story: Story, *partitions: int) -> list[ErrorCode]:
     """What OffsetDelete answers for partitions of t."""
-    asked = OffsetDeleteRequestTopic(TOPIC, [OffsetDeleteRequestPartition(index) for index in partitions])
+    asked = Topic(TOPIC, [OffsetDeleteRequestPartition(index) for index in partitions])
     story._ticket += 1
     story._do(story.shard.delete_offsets(story._ticket, OffsetDeleteRequest(GROUP, [asked])))
     answer: Any = story.answers[story._ticket]

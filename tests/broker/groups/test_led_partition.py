@@ -23,11 +23,11 @@ from broker.protocol.messages.metadata_records import MetadataRecord, PartitionR
 from broker.protocol.messages.offset_apis import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
 from broker.protocol.records import Record, build_batch
+from broker.protocol.schema import Topic
 from broker.replica.background import Background
 from broker.replica.partition import Partition
 from tests.broker.replica.cluster import TOPIC, Cluster, Node, until
@@ -102,7 +102,7 @@ async def test_a_commit_that_is_answered_late_and_committed_in_the_same_turn_is_
         await until(lambda: led.loaded)
         cluster.cut.add((2, 1))
         place = OffsetCommitRequestPartition(0, 7, -1, "")
-        request = OffsetCommitRequest("g", -1, "", topics=[OffsetCommitRequestTopic("t", [place])])
+        request = OffsetCommitRequest("g", -1, "", topics=[Topic("t", [place])])
         answer = led.ask(
             lambda now, ticket: led.shard.commit(now, ticket, request), lambda code: answer_to_all(request, code)
         )
@@ -128,7 +128,7 @@ async def test_the_first_of_two_pending_commits_is_shown_at_its_commit(tmp_path:
 
         def commit(offset: int) -> asyncio.Future[Any]:
             place = OffsetCommitRequestPartition(0, offset, -1, "")
-            request = OffsetCommitRequest("g", -1, "", topics=[OffsetCommitRequestTopic("t", [place])])
+            request = OffsetCommitRequest("g", -1, "", topics=[Topic("t", [place])])
             return led.ask(
                 lambda now, ticket: led.shard.commit(now, ticket, request),
                 lambda code: answer_to_all(request, code),
@@ -299,7 +299,7 @@ class Broker:
 
     async def commits(self, offset: int) -> ErrorCode:
         place = OffsetCommitRequestPartition(0, offset, -1, "")
-        request = OffsetCommitRequest("g", -1, "", topics=[OffsetCommitRequestTopic("t", [place])])
+        request = OffsetCommitRequest("g", -1, "", topics=[Topic("t", [place])])
         answer: Any = await self.groups.ask(
             "g",
             lambda shard, now, ticket: shard.commit(now, ticket, request),

@@ -26,7 +26,7 @@ class Part(NamedTuple):
 def parts(message: Message, version: int) -> list[Part]:
     """The parts of a whole message, in order."""
     flexible = version in type(message).FLEXIBLE
-    return list(_struct(message, version, flexible))
+    return list(_struct(type(message), message, version, flexible))
 
 
 def joined(found: list[Part]) -> bytes:
@@ -41,8 +41,8 @@ def uvarint(value: int) -> bytes:
     return bytes([*out, value])
 
 
-def _struct(message: Message, version: int, flexible: bool) -> Iterator[Part]:
-    plain, tagged = live_fields(type(message), version)
+def _struct(cls: type[Message], message: Message, version: int, flexible: bool) -> Iterator[Part]:
+    plain, tagged = live_fields(cls, version)
     for field in plain:
         yield from _value(field.wire, getattr(message, field.name), version, flexible)
     if not flexible:
@@ -65,7 +65,7 @@ def _value(wire: Wire, value: Any, version: int, flexible: bool) -> Iterator[Par
     elif isinstance(wire, Identifier):
         yield Part(Kind.CONTENT, value)
     elif isinstance(wire, StructOf):
-        yield from _struct(value, version, flexible)
+        yield from _struct(wire.cls, value, version, flexible)
     elif value is None:
         yield Part(Kind.LENGTH, _length(wire, -1, flexible))
     elif isinstance(wire, ArrayOf):

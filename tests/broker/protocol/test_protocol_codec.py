@@ -15,7 +15,7 @@ from broker.protocol.messages import control_records, fetch, metadata_records
 from broker.protocol.messages.cluster_apis import ApiVersionsRequest, MetadataRequest, MetadataRequestTopic
 from broker.protocol.messages.offset_apis import OffsetForLeaderEpochRequest
 from broker.protocol.messages.producer_apis import PartitionProduceData, ProduceRequest, TopicProduceData
-from broker.protocol.messages.quorum_apis import VotePartitionData, VoteRequest, VoteTopicData
+from broker.protocol.messages.quorum_apis import VotePartitionData, VoteRequest
 from broker.protocol.messages.topic_apis import CreatableTopicResult, CreateTopicsResponse
 from broker.protocol.schema import (
     NO_ID,
@@ -24,6 +24,7 @@ from broker.protocol.schema import (
     Int32,
     Message,
     Nullable,
+    QuorumTopic,
     String,
     Tag,
     fields_of,
@@ -196,7 +197,7 @@ def test_bytes_behind_a_message_are_noticed() -> None:
 
 def test_a_vote_request_has_the_bytes_of_the_schema() -> None:
     partition = VotePartitionData(0, 5, 1, b"D" * 16, NO_ID, 4, 77, True)
-    request = VoteRequest("c", 2, [VoteTopicData("t", [partition])])
+    request = VoteRequest("c", 2, [QuorumTopic("t", [partition])])
     body = b"\2c" + struct.pack(">i", 2) + b"\2" + b"\2t" + b"\2"
     numbers = struct.pack(">iii", 0, 5, 1) + b"D" * 16 + NO_ID + struct.pack(">iq", 4, 77)
     assert encoded(request, 2) == body + numbers + b"\1" + b"\0" * 3

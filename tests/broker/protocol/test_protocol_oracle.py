@@ -13,7 +13,19 @@ from kafka.protocol.schemas import load_json
 
 from broker.protocol.api import APIS
 from broker.protocol.codec import encoded
-from broker.protocol.schema import ArrayOf, Field, Fixed, Identifier, Message, Sized, StructOf, Versions, fields_of, v
+from broker.protocol.schema import (
+    ArrayOf,
+    Field,
+    Fixed,
+    Identifier,
+    Message,
+    Sized,
+    StructOf,
+    Versions,
+    Wire,
+    fields_of,
+    v,
+)
 from tests.broker.protocol.samples import sample, versions_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -133,21 +145,21 @@ def test_bytes_agree_with_another_implementation(cls: type[Message]) -> None:
             data = encoded(message, version)
             theirs = oracle.decode(data, version=version)
             theirs._header = None  # its decoder leaves the slot unset, its encoder reads it
-            _compare_values(message, theirs, version)
+            _compare_values(StructOf(cls), message, theirs, version)
             assert theirs.encode(version=version) == data, f"{cls.__name__} v{version}"
 
 
-def _compare_values(ours: Any, theirs: Any, version: int) -> None:
-    if isinstance(ours, Message):
-        for field in fields_of(type(ours)):
+def _compare_values(wire: Wire, ours: Any, theirs: Any, version: int) -> None:
+    if isinstance(wire, StructOf) and ours is not None:
+        for field in fields_of(wire.cls):
             if version in field.versions:
                 value = getattr(ours, field.name)
                 if field.tag is None or value != (field.default if field.default is not list else []):
-                    _compare_values(value, getattr(theirs, field.name), version)
-    elif isinstance(ours, list):
+                    _compare_values(field.wire, value, getattr(theirs, field.name), version)
+    elif isinstance(wire, ArrayOf) and ours is not None:
         assert len(ours) == len(theirs)
         for left, right in zip(ours, theirs, strict=True):
-            _compare_values(left, right, version)
+            _compare_values(wire.element, left, right, version)
     else:
         if isinstance(theirs, uuid.UUID):
             theirs = theirs.bytes

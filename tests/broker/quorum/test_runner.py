@@ -19,12 +19,11 @@ from broker.protocol.messages.quorum_apis import (
     DescribeQuorumPartitionData,
     DescribeQuorumPartitionResult,
     DescribeQuorumRequest,
-    DescribeQuorumTopicData,
     VotePartitionData,
     VoteRequest,
-    VoteTopicData,
 )
 from broker.protocol.records import iter_batches, read_records
+from broker.protocol.schema import QuorumTopic
 from broker.quorum.wire import METADATA_TOPIC
 from broker.server.handlers.quorum_handler import QuorumHandler
 from tests.broker.quorum.live import DIRECTORY, WALL_NS, LiveCluster, Seat, running
@@ -47,7 +46,7 @@ UNHURRIED = {**UNSUSPECTING, "quorum.election.timeout.ms": "600000"}
 
 
 def describe() -> DescribeQuorumRequest:
-    return DescribeQuorumRequest(topics=[DescribeQuorumTopicData(METADATA_TOPIC, [DescribeQuorumPartitionData(0)])])
+    return DescribeQuorumRequest(topics=[QuorumTopic(METADATA_TOPIC, [DescribeQuorumPartitionData(0)])])
 
 
 async def described(cluster: LiveCluster, node: int) -> DescribeQuorumPartitionResult:
@@ -224,12 +223,12 @@ async def test_another_partition_is_an_invalid_request(tmp_path: Path) -> None:
     async with running(tmp_path, 1) as cluster:
         handler = QuorumHandler(cluster.quorum(1))
         for topics in (
-            [DescribeQuorumTopicData("other", [DescribeQuorumPartitionData(0)])],
-            [DescribeQuorumTopicData(METADATA_TOPIC, [DescribeQuorumPartitionData(1)])],
+            [QuorumTopic("other", [DescribeQuorumPartitionData(0)])],
+            [QuorumTopic(METADATA_TOPIC, [DescribeQuorumPartitionData(1)])],
         ):
             response = await handler.handle_describe(DescribeQuorumRequest(topics=topics), 2)
             assert response.error_code == ErrorCode.INVALID_REQUEST
-        other = VoteTopicData(METADATA_TOPIC, [VotePartitionData(partition_index=1)])
+        other = QuorumTopic(METADATA_TOPIC, [VotePartitionData(partition_index=1)])
         answer = await handler.handle_vote(VoteRequest(topics=[other]), 2)
         assert answer.error_code == ErrorCode.INVALID_REQUEST
 

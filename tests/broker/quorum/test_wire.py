@@ -7,7 +7,7 @@ import pytest
 from broker.errors import ErrorCode
 from broker.protocol.messages import fetch, quorum_apis
 from broker.protocol.records import Record, build_batch
-from broker.protocol.schema import Message
+from broker.protocol.schema import Message, QuorumTopic
 from broker.quorum import wire
 from broker.quorum.committed import leader_change_batch
 from broker.quorum.messages import (
@@ -116,17 +116,14 @@ def test_the_errors_of_the_quorum_have_kafkas_numbers() -> None:
 
 @pytest.mark.conforms("K595-10")
 def test_only_the_one_metadata_partition_is_meant() -> None:
-    for topics in (
+    cases: tuple[list[QuorumTopic[quorum_apis.VotePartitionData]], ...] = (
         [],
-        [quorum_apis.VoteTopicData("other", [quorum_apis.VotePartitionData()])],
-        [quorum_apis.VoteTopicData(wire.METADATA_TOPIC, [])],
-        [quorum_apis.VoteTopicData(wire.METADATA_TOPIC, [quorum_apis.VotePartitionData(partition_index=1)])],
-        [
-            quorum_apis.VoteTopicData(
-                wire.METADATA_TOPIC, [quorum_apis.VotePartitionData(), quorum_apis.VotePartitionData()]
-            )
-        ],
-    ):
+        [QuorumTopic("other", [quorum_apis.VotePartitionData()])],
+        [QuorumTopic(wire.METADATA_TOPIC, [])],
+        [QuorumTopic(wire.METADATA_TOPIC, [quorum_apis.VotePartitionData(partition_index=1)])],
+        [QuorumTopic(wire.METADATA_TOPIC, [quorum_apis.VotePartitionData(), quorum_apis.VotePartitionData()])],
+    )
+    for topics in cases:
         with pytest.raises(wire.InvalidRequestError):
             wire.decode_vote(quorum_apis.VoteRequest(topics=topics))
 

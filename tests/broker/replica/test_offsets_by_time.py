@@ -11,9 +11,9 @@ from broker.protocol.messages.offset_apis import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
-    ListOffsetsTopic,
 )
 from broker.protocol.records import Record, build_batch, parse_header
+from broker.protocol.schema import Topic
 from broker.replica.compactor import raw_records, rebuilt
 from broker.replica.queries import OffsetFound
 from broker.server.handlers.offsets_handler import OffsetsHandler
@@ -46,9 +46,7 @@ async def led(cluster: Cluster, codec: int) -> Node:
 
 
 async def answer(node: Node, timestamp: int, version: int) -> ListOffsetsPartitionResponse:
-    asked = ListOffsetsRequest(
-        replica_id=-1, topics=[ListOffsetsTopic(TOPIC, [ListOffsetsPartition(0, timestamp=timestamp)])]
-    )
+    asked = ListOffsetsRequest(replica_id=-1, topics=[Topic(TOPIC, [ListOffsetsPartition(0, timestamp=timestamp)])])
     turns = Turns()
     response = await turns.finish(OffsetsHandler(node.manager, turns).list_offsets(asked, version))
     return response.topics[0].partitions[0]

@@ -29,7 +29,6 @@ from broker.protocol.messages.group_apis import (
 from broker.protocol.messages.offset_apis import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -48,7 +47,7 @@ from broker.protocol.messages.topic_apis import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
-from broker.protocol.schema import NO_ID, Message
+from broker.protocol.schema import NO_ID, Message, Topic
 from broker.security.acls import CLUSTER_NAME, Acl, AclOperation, PatternType, Permission, ResourceType
 from broker.security.authorizer import Authorizer, Caller
 from broker.server.authorization.acl_guard import GROUP_RULES, OPEN_TO_ALL, RULES, TOPIC_RULES, AclGuard
@@ -303,7 +302,7 @@ def test_configurations_of_brokers_are_the_clusters() -> None:
 
 @pytest.mark.conforms("SEC-5")
 def test_offsets_need_rights_on_the_group_and_on_the_topics() -> None:
-    topics = [OffsetCommitRequestTopic(name, [OffsetCommitRequestPartition(0)]) for name in ("mine", "theirs")]
+    topics = [Topic(name, [OffsetCommitRequestPartition(0)]) for name in ("mine", "theirs")]
     commit = OffsetCommitRequest("g", topics=topics)
     permit = check(commit, 8, group("g", AclOperation.READ), topic("mine", AclOperation.READ))
     assert permit.amend is not None

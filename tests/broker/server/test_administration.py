@@ -38,11 +38,9 @@ from broker.protocol.messages.offset_apis import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
-    DeleteRecordsTopic,
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
-    ListOffsetsTopic,
 )
 from broker.protocol.messages.partition_apis import (
     AlterPartitionReassignmentsRequest,
@@ -50,10 +48,10 @@ from broker.protocol.messages.partition_apis import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
     ReassignablePartition,
-    ReassignableTopic,
 )
 from broker.protocol.messages.producer_apis import InitProducerIdRequest, InitProducerIdResponse
 from broker.protocol.messages.topic_apis import CreatePartitionsRequest, CreatePartitionsResponse, CreatePartitionsTopic
+from broker.protocol.schema import Topic
 from broker.replica.leader import PartitionLeader
 from broker.replica.partition import Partition
 from broker.server.broker_node import BrokerNode
@@ -102,7 +100,7 @@ async def written(cluster: SimulatedCluster, batches: int = 12, size: int = 1000
 
 
 async def delete(client: Asking, broker: int, offset: int) -> tuple[int, int]:
-    request = DeleteRecordsRequest([DeleteRecordsTopic(TOPIC, [DeleteRecordsPartition(0, offset)])], 5_000)
+    request = DeleteRecordsRequest([Topic(TOPIC, [DeleteRecordsPartition(0, offset)])], 5_000)
     response = await client.ask(broker, request, 2, DeleteRecordsResponse)
     (result,) = response.topics[0].partitions
     return result.error_code, result.low_watermark
@@ -221,7 +219,7 @@ async def test_an_added_replica_starts_at_the_leaders_log_start(cluster: Simulat
     (new,) = {1, 2, 3, 4} - set(state.replicas)
     leaving = next(replica for replica in state.replicas if replica != leader)
     wanted = [replica for replica in state.replicas if replica != leaving] + [new]
-    topic = ReassignableTopic(TOPIC, [ReassignablePartition(0, wanted)])
+    topic = Topic(TOPIC, [ReassignablePartition(0, wanted)])
     answer = await client.ask(
         leaving,
         AlterPartitionReassignmentsRequest(5_000, topics=[topic]),
@@ -267,7 +265,7 @@ async def test_more_partitions_can_be_written_and_take_space(cluster: SimulatedC
 async def test_the_record_with_the_largest_timestamp_is_found(cluster: SimulatedCluster, /) -> None:
     client, reader = await written(cluster, 3)
     leader = await reader.leader_of(TOPIC, 0)
-    asked = ListOffsetsTopic(TOPIC, [ListOffsetsPartition(0, timestamp=MAX_TIMESTAMP)])
+    asked = Topic(TOPIC, [ListOffsetsPartition(0, timestamp=MAX_TIMESTAMP)])
     request = ListOffsetsRequest(replica_id=-1, topics=[asked])
     response = await client.ask(leader, request, 7, ListOffsetsResponse)
     found = response.topics[0].partitions[0]

@@ -22,7 +22,6 @@ from broker.protocol.messages.offset_apis import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
-    ListOffsetsTopic,
 )
 from broker.protocol.messages.producer_apis import (
     PartitionProduceData,
@@ -34,11 +33,10 @@ from broker.protocol.messages.quorum_apis import (
     DescribeQuorumPartitionData,
     DescribeQuorumRequest,
     DescribeQuorumResponse,
-    DescribeQuorumTopicData,
 )
 from broker.protocol.messages.topic_apis import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from broker.protocol.records import Record, build_batch
-from broker.protocol.schema import Message
+from broker.protocol.schema import Message, QuorumTopic, Topic
 from broker.protocol.uuids import parse_id
 from broker.server.broker_node import BrokerNode, NodeFailure
 from broker.trace import Tracer, Value
@@ -289,9 +287,7 @@ def test_the_committed_cluster_id_is_remembered(tmp_path: Path) -> None:
 def test_the_quorum_is_described(tmp_path: Path) -> None:
     async def tell(node: Node) -> None:
         topics = [
-            DescribeQuorumTopicData(
-                topic_name="__cluster_metadata", partitions=[DescribeQuorumPartitionData(partition_index=0)]
-            )
+            QuorumTopic(topic_name="__cluster_metadata", partitions=[DescribeQuorumPartitionData(partition_index=0)])
         ]
         response = await node.ask(DescribeQuorumRequest(topics=topics), ApiKey.DESCRIBE_QUORUM, 1)
         assert isinstance(response, DescribeQuorumResponse)
@@ -310,7 +306,7 @@ def test_offsets_by_position_and_by_time(tmp_path: Path) -> None:
 
         async def offset(timestamp: int, version: int = 7) -> tuple[int, int, int]:
             partition = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
-            request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic("topic", [partition])])
+            request = ListOffsetsRequest(replica_id=-1, topics=[Topic("topic", [partition])])
             response = await node.ask(request, ApiKey.LIST_OFFSETS, version)
             assert isinstance(response, ListOffsetsResponse)
             found = response.topics[0].partitions[0]

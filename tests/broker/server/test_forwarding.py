@@ -11,7 +11,6 @@ from broker.protocol.messages.quorum_apis import (
     DescribeQuorumPartitionData,
     DescribeQuorumRequest,
     DescribeQuorumResponse,
-    DescribeQuorumTopicData,
     VoteRequest,
 )
 from broker.protocol.messages.topic_apis import (
@@ -22,12 +21,13 @@ from broker.protocol.messages.topic_apis import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
+from broker.protocol.schema import QuorumTopic
 from broker.server.work_budget import MOST_ENTRIES_ELSEWHERE
 from simulator.cluster import SimulatedCluster
 from tests.broker.server.asking import ready
 from tests.simulator.stories import in_cluster
 
-ASK_QUORUM = DescribeQuorumRequest([DescribeQuorumTopicData("__cluster_metadata", [DescribeQuorumPartitionData(0)])])
+ASK_QUORUM = DescribeQuorumRequest([QuorumTopic("__cluster_metadata", [DescribeQuorumPartitionData(0)])])
 
 
 def create(name: str, timeout_ms: int = 30_000) -> CreateTopicsRequest:

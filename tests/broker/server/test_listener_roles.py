@@ -15,9 +15,8 @@ from broker.protocol.messages.quorum_apis import (
     FetchSnapshotRequest,
     VotePartitionData,
     VoteRequest,
-    VoteTopicData,
 )
-from broker.protocol.schema import Message
+from broker.protocol.schema import Message, QuorumTopic
 from broker.server.client import PeerConnector
 from broker.server.frames import SMALL
 from simulator.client import SimulatedClient
@@ -26,7 +25,7 @@ from tests.broker.server.asking import ready
 
 LARGEST_EPOCH = (1 << 31) - 2
 FORGED_VOTE = VoteRequest(
-    topics=[VoteTopicData("__cluster_metadata", [VotePartitionData(0, replica_epoch=LARGEST_EPOCH, replica_id=2)])]
+    topics=[QuorumTopic("__cluster_metadata", [VotePartitionData(0, replica_epoch=LARGEST_EPOCH, replica_id=2)])]
 )
 OF_CONTROLLERS: dict[str, tuple[Message, int]] = {
     "VOTE": (FORGED_VOTE, 2),

@@ -17,7 +17,6 @@ from broker.protocol.messages.offset_apis import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
-    ListOffsetsTopic,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetForLeaderEpochRequest,
@@ -32,7 +31,7 @@ from broker.protocol.messages.producer_apis import (
 )
 from broker.protocol.messages.topic_apis import CreatableTopic, CreateTopicsRequest
 from broker.protocol.records import Record, build_batch
-from broker.protocol.schema import Message
+from broker.protocol.schema import Message, Topic
 from broker.server import broker_node
 from broker.server.client import PeerConnector
 from broker.server.dispatch import DECODED_FOR_ONE
@@ -72,7 +71,7 @@ class Counted(Turns):
 
 def many_offsets(topics: int = 1) -> ListOffsetsRequest:
     partitions = [ListOffsetsPartition(partition_index=index % 3, timestamp=-1) for index in range(MANY // topics)]
-    return ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=partitions)] * topics)
+    return ListOffsetsRequest(replica_id=-1, topics=[Topic(name="t", partitions=partitions)] * topics)
 
 
 REQUESTS: dict[str, tuple[Message, int]] = {
@@ -228,7 +227,7 @@ def test_records_read_for_a_time_lookup_count_in_the_turn(cluster: SimulatedClus
     records = 10_000
     batch = build_batch([Record(number, 1_000 + number, None, b"v") for number in range(records)])
     last = ListOffsetsPartition(partition_index=0, timestamp=1_000 + records - 1)
-    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=[last] * 50)])
+    request = ListOffsetsRequest(replica_id=-1, topics=[Topic(name="t", partitions=[last] * 50)])
 
     async def story() -> None:
         cluster.start()
