@@ -50,7 +50,7 @@ from broker.protocol.messages.offset_apis import (
     OffsetCommitResponse,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
+    OffsetFetchRequestTopic,
     OffsetFetchResponse,
 )
 from broker.protocol.messages.producer_apis import (
@@ -551,7 +551,7 @@ class GroupClient:
 
     async def committed(self, topic: str, partitions: Sequence[int], timeout: float = 2.0) -> dict[int, int]:
         """The committed offsets of these partitions; -1 without one."""
-        query = OffsetFetchRequestGroup(self._group, topics=[OffsetFetchRequestTopics(topic, list(partitions))])
+        query = OffsetFetchRequestGroup(self._group, topics=[OffsetFetchRequestTopic(topic, list(partitions))])
         answer = await self._ask(OffsetFetchRequest(groups=[query]), OffsetFetchResponse, FETCH_VERSION, timeout)
         (group,) = answer.groups
         self._check(group.error_code)

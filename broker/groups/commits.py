@@ -18,8 +18,7 @@ from broker.protocol.messages.offset_apis import (
     OffsetCommitResponsePartition,
     OffsetFetchRequestGroup,
     OffsetFetchResponseGroup,
-    OffsetFetchResponsePartitions,
-    OffsetFetchResponseTopics,
+    OffsetFetchResponsePartition,
 )
 from broker.protocol.schema import Topic
 
@@ -177,7 +176,7 @@ class Commits:
             partitions_by_topic = {topic.name: topic.partition_indexes for topic in requested_group.topics}
         for name, partitions in partitions_by_topic.items():
             partition_offsets = [_shown(index, offsets.get((name, index))) for index in partitions]
-            response.topics.append(OffsetFetchResponseTopics(name, partition_offsets))
+            response.topics.append(Topic(name, partition_offsets))
         return response
 
 
@@ -201,7 +200,7 @@ def _size(response: OffsetCommitResponse) -> int:
     return sized(0, COMMIT_BYTES + ANSWER_BYTES * entries, names)
 
 
-def _shown(index: int, offset: CommittedOffset | None) -> OffsetFetchResponsePartitions:
+def _shown(index: int, offset: CommittedOffset | None) -> OffsetFetchResponsePartition:
     if offset is None:
-        return OffsetFetchResponsePartitions(index, NO_OFFSET, -1, "", ErrorCode.NONE)
-    return OffsetFetchResponsePartitions(index, offset.offset, offset.leader_epoch, offset.metadata, ErrorCode.NONE)
+        return OffsetFetchResponsePartition(index, NO_OFFSET, -1, "", ErrorCode.NONE)
+    return OffsetFetchResponsePartition(index, offset.offset, offset.leader_epoch, offset.metadata, ErrorCode.NONE)

@@ -95,7 +95,8 @@ Request = VoteRequest | BeginRequest | EndRequest | FetchRequest | SnapshotReque
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """The fields of every answer (K595-9): an error, and the leader and epoch that the answering node knows."""
+    """The fields of every answer (K595-9): an error, and the leader and epoch that the answering node knows. The
+    answers to `BeginRequest` and `EndRequest` have no others."""
 
     error: ErrorCode
     leader_id: int | None
@@ -119,16 +120,6 @@ class Predecessor:
 
     leader_id: int | None
     heard_at: float
-
-
-@dataclass(frozen=True, slots=True)
-class BeginResponse(Response):
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class EndResponse(Response):
-    pass
 
 
 @dataclass(frozen=True, slots=True)

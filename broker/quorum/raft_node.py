@@ -32,9 +32,7 @@ from broker.quorum.leading import Leading, QuorumStatus
 from broker.quorum.messages import (
     NO_EPOCH_FOLLOWS,
     BeginRequest,
-    BeginResponse,
     EndRequest,
-    EndResponse,
     FetchRequest,
     FetchResponse,
     OffsetAndEpoch,
@@ -65,7 +63,7 @@ class Following:
         K595-25)."""
         error = self._begin(now, request)
         role = self._core.role
-        self._core.emit(Reply(ticket, BeginResponse(error, role.leader_id, role.epoch)))
+        self._core.emit(Reply(ticket, Response(error, role.leader_id, role.epoch)))
 
     def _begin(self, now: float, request: BeginRequest) -> ErrorCode:
         core = self._core
@@ -88,7 +86,7 @@ class Following:
         K595-30)."""
         error = self._end(now, request)
         role = self._core.role
-        self._core.emit(Reply(ticket, EndResponse(error, role.leader_id, role.epoch)))
+        self._core.emit(Reply(ticket, Response(error, role.leader_id, role.epoch)))
 
     def _end(self, now: float, request: EndRequest) -> ErrorCode:
         core = self._core
@@ -736,16 +734,12 @@ class RaftNode:
     def _refuse(self, ticket: int, request: Request, error: ErrorCode) -> None:
         """Answer a request of any type with an error, without a change of state."""
         leader, epoch = self._core.role.leader_id, self._core.role.epoch
-        answer: Response
+        answer = Response(error, leader, epoch)
         if isinstance(request, VoteRequest):
             answer = VoteResponse(error, leader, epoch, False)
-        elif isinstance(request, BeginRequest):
-            answer = BeginResponse(error, leader, epoch)
-        elif isinstance(request, EndRequest):
-            answer = EndResponse(error, leader, epoch)
         elif isinstance(request, SnapshotRequest):
             answer = SnapshotResponse(error, leader, epoch)
-        else:
+        elif isinstance(request, FetchRequest):
             answer = FetchResponse(error, leader, epoch)
         self._core.emit(Reply(ticket, answer))
 

@@ -3,8 +3,8 @@
 Kafka's schemas batch topics and partitions. The quorum has one of each; any other number is INVALID_REQUEST (K595-10).
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 from broker.errors import ErrorCode
 from broker.protocol.messages import fetch, quorum_apis
@@ -12,9 +12,7 @@ from broker.protocol.records import CorruptBatch, validate_batches
 from broker.protocol.schema import Message, QuorumTopic, Topic
 from broker.quorum.messages import (
     BeginRequest,
-    BeginResponse,
     EndRequest,
-    EndResponse,
     FetchRequest,
     FetchResponse,
     OffsetAndEpoch,
@@ -137,7 +135,28 @@ def _snapshot_id(snapshot: OffsetAndEpoch) -> quorum_apis.SnapshotId:
 # --- requests, incoming
 
 
-def decode_snapshot_fetch(message: quorum_apis.FetchSnapshotRequest) -> SnapshotRequest:
+def decode_request(message: Message, version: int) -> Request:
+    """The request in a message that was received in this version. Raises `InvalidRequestError`."""
+    if isinstance(message, fetch.FetchRequest):
+        return _received_fetch(message, version)
+    if isinstance(message, quorum_apis.FetchSnapshotRequest):
+        return _received_snapshot_fetch(message)
+    assert isinstance(
+        message, quorum_apis.VoteRequest | quorum_apis.BeginQuorumEpochRequest | quorum_apis.EndQuorumEpochRequest
+    )
+    data, cluster_id = _only_partition(message.topics), message.cluster_id
+    if isinstance(message, quorum_apis.VoteRequest):
+        log_end = OffsetAndEpoch(data.last_offset_epoch, data.last_offset)
+        return VoteRequest(
+            cluster_id, data.replica_id, data.replica_epoch, log_end, data.pre_vote, data.voter_directory_id
+        )
+    if isinstance(message, quorum_apis.BeginQuorumEpochRequest):
+        return BeginRequest(cluster_id, data.leader_id, data.leader_epoch, data.voter_directory_id)
+    successors = data.preferred_successors or [candidate.candidate_id for candidate in data.preferred_candidates]
+    return EndRequest(cluster_id, _own_id(data.leader_id), data.leader_epoch, tuple(successors))
+
+
+def _received_snapshot_fetch(message: quorum_apis.FetchSnapshotRequest) -> SnapshotRequest:
     topics = message.topics
     if len(topics) != 1 or topics[0].name != METADATA_TOPIC or len(topics[0].partitions) != 1:
         raise InvalidRequestError(f"exactly the topic {METADATA_TOPIC} with one partition is expected")
@@ -156,27 +175,7 @@ def decode_snapshot_fetch(message: quorum_apis.FetchSnapshotRequest) -> Snapshot
     )
 
 
-def decode_vote(message: quorum_apis.VoteRequest) -> VoteRequest:
-    """Raises `InvalidRequestError`, as the other decoders of requests do."""
-    data = _only_partition(message.topics)
-    log_end = OffsetAndEpoch(data.last_offset_epoch, data.last_offset)
-    return VoteRequest(
-        message.cluster_id, data.replica_id, data.replica_epoch, log_end, data.pre_vote, data.voter_directory_id
-    )
-
-
-def decode_begin(message: quorum_apis.BeginQuorumEpochRequest) -> BeginRequest:
-    data = _only_partition(message.topics)
-    return BeginRequest(message.cluster_id, data.leader_id, data.leader_epoch, data.voter_directory_id)
-
-
-def decode_end(message: quorum_apis.EndQuorumEpochRequest) -> EndRequest:
-    data = _only_partition(message.topics)
-    successors = data.preferred_successors or [candidate.candidate_id for candidate in data.preferred_candidates]
-    return EndRequest(message.cluster_id, _own_id(data.leader_id), data.leader_epoch, tuple(successors))
-
-
-def decode_fetch(message: fetch.FetchRequest, version: int) -> FetchRequest:
+def _received_fetch(message: fetch.FetchRequest, version: int) -> FetchRequest:
     if version < FIRST_VERSION_WITH_DIVERGENCE:
         raise InvalidRequestError(f"the metadata log is fetched with version {FIRST_VERSION_WITH_DIVERGENCE} or newer")
     if len(message.topics) != 1 or len(message.topics[0].partitions) != 1:
@@ -212,42 +211,48 @@ def _only_partition(topics: Sequence[Any]) -> Any:
 # --- responses, outgoing
 
 
-def encode_vote_response(response: VoteResponse) -> quorum_apis.VoteResponse:
+_RESPONSES: Final[Mapping[type[Message], Callable[..., Message]]] = {
+    fetch.FetchRequest: fetch.FetchResponse,
+    quorum_apis.VoteRequest: quorum_apis.VoteResponse,
+    quorum_apis.BeginQuorumEpochRequest: quorum_apis.BeginQuorumEpochResponse,
+    quorum_apis.EndQuorumEpochRequest: quorum_apis.EndQuorumEpochResponse,
+    quorum_apis.FetchSnapshotRequest: quorum_apis.FetchSnapshotResponse,
+}
+
+
+def refusal(message: Message, error: ErrorCode) -> Message:
+    """The answer to a received message that reports an error of the whole request."""
+    return _RESPONSES[type(message)](error_code=error)
+
+
+def encode_response(message: Message, response: Response, log_start_offset: int) -> Message:
+    """The answer to a received message. It names the leader and its epoch (K595-9, K595-33, K595-38)."""
     if response.error is ErrorCode.INCONSISTENT_CLUSTER_ID:
-        return quorum_apis.VoteResponse(error_code=response.error)
-    result = quorum_apis.VotePartitionResult(
-        PARTITION,
-        response.error,
-        _wire_id(response.leader_id),
-        response.epoch,
-        response.granted,
-        int(1000 * response.silence_s),
-    )
-    return quorum_apis.VoteResponse(topics=[QuorumTopic(METADATA_TOPIC, [result])])
-
-
-def encode_begin_response(response: BeginResponse) -> quorum_apis.BeginQuorumEpochResponse:
-    if response.error is ErrorCode.INCONSISTENT_CLUSTER_ID:
-        return quorum_apis.BeginQuorumEpochResponse(error_code=response.error)
-    return quorum_apis.BeginQuorumEpochResponse(topics=_epoch_results(response))
-
-
-def encode_end_response(response: EndResponse) -> quorum_apis.EndQuorumEpochResponse:
-    if response.error is ErrorCode.INCONSISTENT_CLUSTER_ID:
-        return quorum_apis.EndQuorumEpochResponse(error_code=response.error)
-    return quorum_apis.EndQuorumEpochResponse(topics=_epoch_results(response))
-
-
-def _epoch_results(response: BeginResponse | EndResponse) -> list[QuorumTopic[quorum_apis.QuorumEpochPartitionResult]]:
+        return refusal(message, response.error)
+    if isinstance(response, FetchResponse):
+        return _fetched(response, log_start_offset)
     leader_id = _wire_id(response.leader_id)
-    result = quorum_apis.QuorumEpochPartitionResult(PARTITION, response.error, leader_id, response.epoch)
-    return [QuorumTopic(METADATA_TOPIC, [result])]
+    if isinstance(response, SnapshotResponse):
+        piece = quorum_apis.PartitionSnapshotResult(
+            PARTITION,
+            response.error,
+            _snapshot_id(response.snapshot),
+            fetch.LeaderIdAndEpoch(leader_id, response.epoch),
+            response.size,
+            response.position,
+            response.data,
+        )
+        return quorum_apis.FetchSnapshotResponse(topics=[Topic(METADATA_TOPIC, [piece])])
+    result: Message = quorum_apis.QuorumEpochPartitionResult(PARTITION, response.error, leader_id, response.epoch)
+    if isinstance(response, VoteResponse):
+        silence_ms = int(1000 * response.silence_s)
+        result = quorum_apis.VotePartitionResult(
+            PARTITION, response.error, leader_id, response.epoch, response.granted, silence_ms
+        )
+    return _RESPONSES[type(message)](topics=[QuorumTopic(METADATA_TOPIC, [result])])
 
 
-def encode_fetch_response(response: FetchResponse, log_start_offset: int) -> fetch.FetchResponse:
-    """Every answer names the leader and its epoch (K595-9, K595-33, K595-38)."""
-    if response.error is ErrorCode.INCONSISTENT_CLUSTER_ID:
-        return fetch.FetchResponse(error_code=response.error)
+def _fetched(response: FetchResponse, log_start_offset: int) -> fetch.FetchResponse:
     diverging = response.diverging
     data = fetch.PartitionData(
         partition_index=PARTITION,
@@ -264,21 +269,6 @@ def encode_fetch_response(response: FetchResponse, log_start_offset: int) -> fet
     )
     topic = fetch.FetchableTopicResponse(topic=METADATA_TOPIC, topic_id=METADATA_TOPIC_ID, partitions=[data])
     return fetch.FetchResponse(responses=[topic])
-
-
-def encode_snapshot_response(response: SnapshotResponse) -> quorum_apis.FetchSnapshotResponse:
-    if response.error is ErrorCode.INCONSISTENT_CLUSTER_ID:
-        return quorum_apis.FetchSnapshotResponse(error_code=response.error)
-    result = quorum_apis.PartitionSnapshotResult(
-        PARTITION,
-        response.error,
-        _snapshot_id(response.snapshot),
-        fetch.LeaderIdAndEpoch(_wire_id(response.leader_id), response.epoch),
-        response.size,
-        response.position,
-        response.data,
-    )
-    return quorum_apis.FetchSnapshotResponse(topics=[Topic(METADATA_TOPIC, [result])])
 
 
 # --- responses, incoming
@@ -306,9 +296,7 @@ def decode_response(request: Request, message: Message) -> Response:
         granted, silence_s = voted and data.vote_granted, data.leader_silence_ms / 1000 if voted else 0.0
     if isinstance(request, VoteRequest):
         return VoteResponse(error, leader_id, epoch, granted, silence_s)
-    if isinstance(request, BeginRequest):
-        return BeginResponse(error, leader_id, epoch)
-    return EndResponse(error, leader_id, epoch)
+    return Response(error, leader_id, epoch)
 
 
 def _fetch_response(request: FetchRequest, message: Message) -> FetchResponse:

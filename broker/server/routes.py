@@ -60,11 +60,11 @@ def add_controller_routes(dispatcher: Dispatcher, parts: Parts) -> None:
     """The APIs by which nodes run the cluster. Clients must not use them: no other listener serves them."""
     quorum, controller = QuorumHandler(parts.quorum), parts.controller
     _add_first_routes(dispatcher)
-    serve_quorum_fetch(dispatcher, quorum.handle_fetch)
-    dispatcher.answer_later(ApiKey.FETCH_SNAPSHOT, quorum.handle_snapshot_fetch)
-    dispatcher.answer_later(ApiKey.VOTE, quorum.handle_vote)
-    dispatcher.answer_later(ApiKey.BEGIN_QUORUM_EPOCH, quorum.handle_begin)
-    dispatcher.answer_later(ApiKey.END_QUORUM_EPOCH, quorum.handle_end)
+    serve_quorum_fetch(dispatcher, quorum.handle)
+    dispatcher.answer_later(ApiKey.FETCH_SNAPSHOT, quorum.handle)
+    dispatcher.answer_later(ApiKey.VOTE, quorum.handle)
+    dispatcher.answer_later(ApiKey.BEGIN_QUORUM_EPOCH, quorum.handle)
+    dispatcher.answer_later(ApiKey.END_QUORUM_EPOCH, quorum.handle)
     dispatcher.answer_caller(ApiKey.ENVELOPE, parts.forwarding.handle_envelope)
     dispatcher.answer_later(ApiKey.BROKER_REGISTRATION, controller.handle_broker_registration)
     dispatcher.answer_later(ApiKey.BROKER_HEARTBEAT, controller.handle_broker_heartbeat, observe=parts.watch.heard)

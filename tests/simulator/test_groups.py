@@ -30,7 +30,7 @@ from broker.protocol.messages.offset_apis import (
     OffsetCommitResponse,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
+    OffsetFetchRequestTopic,
     OffsetFetchResponse,
 )
 from broker.protocol.messages.topic_apis import CreatePartitionsRequest, CreatePartitionsResponse, CreatePartitionsTopic
@@ -82,7 +82,7 @@ class GroupClient:
 
     async def committed(self, node: int) -> int:
         """The committed offset as soon as the coordinator has loaded it."""
-        asked = OffsetFetchRequestGroup(GROUP, topics=[OffsetFetchRequestTopics(TOPIC, [0])])
+        asked = OffsetFetchRequestGroup(GROUP, topics=[OffsetFetchRequestTopic(TOPIC, [0])])
         while True:
             answer = cast(OffsetFetchResponse, await self.ask(node, OffsetFetchRequest(groups=[asked]), 9))
             (group,) = answer.groups
@@ -218,7 +218,7 @@ async def test_a_coordinator_that_may_be_replaced_does_not_answer(cluster: Simul
     async with asyncio.timeout(30):
         while await client.commit(new, 8) is ErrorCode.NOT_COORDINATOR:  # noqa: ASYNC110 - it has no event
             await asyncio.sleep(0.05)  # it is yet to hear that it is
-    asked = OffsetFetchRequestGroup(GROUP, topics=[OffsetFetchRequestTopics(TOPIC, [0])])
+    asked = OffsetFetchRequestGroup(GROUP, topics=[OffsetFetchRequestTopic(TOPIC, [0])])
     answer = cast(OffsetFetchResponse, await client.ask(old, OffsetFetchRequest(groups=[asked]), 9))
     assert answer.groups[0].error_code == ErrorCode.NOT_COORDINATOR
 

@@ -60,13 +60,10 @@ from broker.protocol.messages.offset_apis import (
     OffsetDeleteResponsePartition,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
+    OffsetFetchRequestTopic,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartition,
-    OffsetFetchResponsePartitions,
-    OffsetFetchResponseTopic,
-    OffsetFetchResponseTopics,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderTopic,
     OffsetForLeaderTopicResult,
@@ -475,9 +472,9 @@ def _fetch(request: OffsetFetchRequest, version: int, rights: Rights) -> Permit:
     )
 
 
-def _unfetched(topic: Any, code: ErrorCode) -> OffsetFetchResponseTopic:
+def _unfetched(topic: OffsetFetchRequestTopic, code: ErrorCode) -> Topic[OffsetFetchResponsePartition]:
     partitions = [OffsetFetchResponsePartition(index, NO_OFFSET, -1, "", code) for index in topic.partition_indexes]
-    return OffsetFetchResponseTopic(topic.name, partitions)
+    return Topic(topic.name, partitions)
 
 
 def _seen(topics: list[Any], rights: Rights) -> list[Any]:
@@ -488,11 +485,11 @@ def _fetch_of_groups(request: OffsetFetchRequest, rights: Rights) -> Permit:
     """Several groups, each with a list of topics or with all of its offsets."""
     allowed, refused_groups = split(request.groups, lambda group: rights.group(AclOperation.DESCRIBE, group.group_id))
     permitted_groups: list[OffsetFetchRequestGroup] = []
-    denied: list[list[OffsetFetchResponseTopics]] = []
+    denied: list[list[Topic[OffsetFetchResponsePartition]]] = []
     for group in allowed:
         topics, refused = split(group.topics or [], lambda topic: rights.topic(AclOperation.DESCRIBE, topic.name))
         permitted_groups.append(group if group.topics is None else REPLACE(group, topics=topics))
-        denied.append([_unfetched_in_group(topic) for topic in refused])
+        denied.append([_unfetched(topic, TOPIC_DENIED_CODE) for topic in refused])
 
     def amend(response: OffsetFetchResponse) -> OffsetFetchResponse:
         """The response has the groups in the order of the request."""
@@ -506,12 +503,6 @@ def _fetch_of_groups(request: OffsetFetchRequest, rights: Rights) -> Permit:
         return response
 
     return Permit(REPLACE(request, groups=permitted_groups), amend)
-
-
-def _unfetched_in_group(topic: OffsetFetchRequestTopics) -> OffsetFetchResponseTopics:
-    indexes = topic.partition_indexes
-    partitions = [OffsetFetchResponsePartitions(index, NO_OFFSET, -1, "", TOPIC_DENIED_CODE) for index in indexes]
-    return OffsetFetchResponseTopics(topic.name, partitions)
 
 
 def _list(request: ListGroupsRequest, _version: int, rights: Rights) -> Permit:

@@ -10,11 +10,11 @@ from typing import cast
 from broker.controller.image import MetadataImage
 from broker.errors import ErrorCode
 from broker.protocol.api import ApiKey
-from broker.protocol.messages.fetch import FetchRequest, FetchResponse, FetchTopic, fetching_replica
+from broker.protocol.messages.fetch import FetchRequest, FetchTopic, fetching_replica
 from broker.replica.manager import ReplicaManager
 from broker.replica.reads import FetchLimits, FetchPosition, PartitionRead
 from broker.server.connection import Outcome
-from broker.server.dispatch import Call, Dispatcher, frame_later
+from broker.server.dispatch import Call, Dispatcher, Later, frame_later
 from broker.server.handlers.fetch_response import TopicAnswer, fetch_reply
 from broker.server.reply import Reply
 
@@ -24,10 +24,8 @@ FIRST_WITH_TOPIC_IDS = 13
 READ_COMMITTED = 1
 FEW = 100  # partitions; requests up to this size may name a partition twice
 
-QuorumFetch = Callable[[FetchRequest, int], Awaitable[FetchResponse]]
 
-
-def serve_quorum_fetch(dispatcher: Dispatcher, fetch: QuorumFetch) -> None:
+def serve_quorum_fetch(dispatcher: Dispatcher, fetch: Later[FetchRequest]) -> None:
     """Serve Fetch at the controller listener, where only the metadata log can be fetched."""
 
     def serve(call: Call) -> Outcome:

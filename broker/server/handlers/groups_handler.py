@@ -41,15 +41,12 @@ from broker.protocol.messages.offset_apis import (
     OffsetDeleteResponse,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
+    OffsetFetchRequestTopic,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartition,
-    OffsetFetchResponsePartitions,
-    OffsetFetchResponseTopic,
-    OffsetFetchResponseTopics,
 )
-from broker.protocol.schema import Message
+from broker.protocol.schema import Message, Topic
 from broker.server.connection import Outcome
 from broker.server.dispatch import Call, Dispatcher, frame_later
 from broker.server.work_budget import Turns, Work
@@ -176,22 +173,10 @@ class GroupsHandler:
                 response.groups.append(self._fetch(group))
                 yield
             return response
-        topics = request.topics
-        named = (
-            None
-            if topics is None
-            else [OffsetFetchRequestTopics(topic.name, topic.partition_indexes) for topic in topics]
-        )
-        group_offsets = self._fetch(OffsetFetchRequestGroup(request.group_id, topics=named))
-        if group_offsets.error_code and version < 2:  # these versions have errors only per partition
-            group_offsets.topics = [_refused_topic(topic, group_offsets.error_code) for topic in named or ()]
-        return OffsetFetchResponse(
-            error_code=group_offsets.error_code,
-            topics=[
-                OffsetFetchResponseTopic(topic.name, [_older(partition) for partition in topic.partitions])
-                for topic in group_offsets.topics
-            ],
-        )
+        offsets = self._fetch(OffsetFetchRequestGroup(request.group_id, topics=request.topics))
+        if offsets.error_code and version < 2:  # these versions have errors only per partition
+            offsets.topics = [_refused_topic(topic, offsets.error_code) for topic in request.topics or ()]
+        return OffsetFetchResponse(error_code=offsets.error_code, topics=offsets.topics)
 
     def _fetch(self, group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
         self._turns.spend(len(group.group_id) // CHARACTERS_PER_ENTRY)
@@ -289,17 +274,7 @@ def _not_deleted(name: str, code: ErrorCode) -> DeleteGroupsResponse:
     return DeleteGroupsResponse(results=[DeletableGroupResult(name, code)])
 
 
-def _refused_topic(topic: OffsetFetchRequestTopics, code: int) -> OffsetFetchResponseTopics:
-    return OffsetFetchResponseTopics(
-        topic.name, [OffsetFetchResponsePartitions(index, -1, -1, "", code) for index in topic.partition_indexes]
-    )
-
-
-def _older(partition: OffsetFetchResponsePartitions) -> OffsetFetchResponsePartition:
-    return OffsetFetchResponsePartition(
-        partition.partition_index,
-        partition.committed_offset,
-        partition.committed_leader_epoch,
-        partition.metadata,
-        partition.error_code,
+def _refused_topic(topic: OffsetFetchRequestTopic, code: int) -> Topic[OffsetFetchResponsePartition]:
+    return Topic(
+        topic.name, [OffsetFetchResponsePartition(index, -1, -1, "", code) for index in topic.partition_indexes]
     )

@@ -3,12 +3,8 @@
 The answer to DescribeQuorum (KIP-595, KIP-836) has each replica's log end and the time of its last fetch.
 """
 
-from collections.abc import Callable
-from functools import partial
-
 from broker.config import Endpoint
 from broker.errors import ErrorCode, ProtocolError
-from broker.protocol.messages import fetch, quorum_apis
 from broker.protocol.messages.quorum_apis import (
     DescribeQuorumPartitionResult,
     DescribeQuorumRequest,
@@ -17,18 +13,9 @@ from broker.protocol.messages.quorum_apis import (
     Node,
     ReplicaState,
 )
-from broker.protocol.schema import QuorumTopic
+from broker.protocol.schema import Message, QuorumTopic
 from broker.quorum import wire
 from broker.quorum.leading import QuorumStatus, ReplicaStatus
-from broker.quorum.messages import (
-    BeginResponse,
-    EndResponse,
-    FetchResponse,
-    Request,
-    Response,
-    SnapshotResponse,
-    VoteResponse,
-)
 from broker.quorum.runner import QuorumRunner
 from broker.quorum.wire import METADATA_TOPIC, PARTITION
 
@@ -40,71 +27,25 @@ class QuorumHandler:
     def __init__(self, quorum: QuorumRunner) -> None:
         self._quorum = quorum
 
-    async def _answer(self, decode: Callable[[], Request]) -> Response | ErrorCode:
-        """The quorum's answer to a request, or an error code."""
+    async def handle(self, request: Message, version: int) -> Message:
+        """Vote (52), answered after the vote is on disk; BeginQuorumEpoch (53), EndQuorumEpoch (54), FetchSnapshot (59)
+        and Fetch (1) of the metadata log by a replica, which waits for records or for a newer high watermark."""
         try:
-            return await self._quorum.receive(decode())
+            response = await self._quorum.receive(wire.decode_request(request, version))
         except wire.InvalidRequestError:
-            return ErrorCode.INVALID_REQUEST
+            return wire.refusal(request, ErrorCode.INVALID_REQUEST)
         except ProtocolError as error:
-            return error.code
+            return wire.refusal(request, error.code)
+        return wire.encode_response(request, response, self._quorum.log_start_offset)
 
-    async def handle_vote(self, request: quorum_apis.VoteRequest, _version: int) -> quorum_apis.VoteResponse:
-        """Vote (52). Answered after the vote is on disk."""
-        response = await self._answer(partial(wire.decode_vote, request))
-        if isinstance(response, ErrorCode):
-            return quorum_apis.VoteResponse(error_code=response)
-        assert isinstance(response, VoteResponse)
-        return wire.encode_vote_response(response)
-
-    async def handle_begin(
-        self, request: quorum_apis.BeginQuorumEpochRequest, _version: int
-    ) -> quorum_apis.BeginQuorumEpochResponse:
-        """BeginQuorumEpoch (53)."""
-        response = await self._answer(partial(wire.decode_begin, request))
-        if isinstance(response, ErrorCode):
-            return quorum_apis.BeginQuorumEpochResponse(error_code=response)
-        assert isinstance(response, BeginResponse)
-        return wire.encode_begin_response(response)
-
-    async def handle_end(
-        self, request: quorum_apis.EndQuorumEpochRequest, _version: int
-    ) -> quorum_apis.EndQuorumEpochResponse:
-        """EndQuorumEpoch (54)."""
-        response = await self._answer(partial(wire.decode_end, request))
-        if isinstance(response, ErrorCode):
-            return quorum_apis.EndQuorumEpochResponse(error_code=response)
-        assert isinstance(response, EndResponse)
-        return wire.encode_end_response(response)
-
-    async def handle_fetch(self, request: fetch.FetchRequest, version: int) -> fetch.FetchResponse:
-        """Fetch (1) of the metadata log by a replica; waits for records or for a newer high watermark."""
-        response = await self._answer(partial(wire.decode_fetch, request, version))
-        if isinstance(response, ErrorCode):
-            return fetch.FetchResponse(error_code=response)
-        assert isinstance(response, FetchResponse)
-        return wire.encode_fetch_response(response, self._quorum.log_start_offset)
-
-    async def handle_snapshot_fetch(
-        self, request: quorum_apis.FetchSnapshotRequest, _version: int
-    ) -> quorum_apis.FetchSnapshotResponse:
-        """FetchSnapshot (59)."""
-        response = await self._answer(partial(wire.decode_snapshot_fetch, request))
-        if isinstance(response, ErrorCode):
-            return quorum_apis.FetchSnapshotResponse(error_code=response)
-        assert isinstance(response, SnapshotResponse)
-        return wire.encode_snapshot_response(response)
-
-    async def handle_describe(
-        self, request: quorum_apis.DescribeQuorumRequest, _version: int
-    ) -> quorum_apis.DescribeQuorumResponse:
+    async def handle_describe(self, request: DescribeQuorumRequest, _version: int) -> DescribeQuorumResponse:
         """DescribeQuorum (55): leader only (K595-44)."""
         if not is_about_the_quorum(request):
             return invalid_response()
         try:
             status, now = await self._quorum.status()
         except ProtocolError as error:
-            return quorum_apis.DescribeQuorumResponse(error_code=error.code, error_message=str(error))
+            return DescribeQuorumResponse(error_code=error.code, error_message=str(error))
         if status is None:
             return not_leader_response(self._quorum.leader_id, self._quorum.epoch)
         return status_response(status, now, self._quorum.wall_ms(), self._quorum.voters, self._quorum.listener_name)

@@ -30,7 +30,7 @@ from broker.protocol.messages.offset_apis import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
+    OffsetFetchRequestTopic,
 )
 from broker.protocol.schema import Message, Topic
 
@@ -223,7 +223,7 @@ class Story:
 
     def committed(self, partition: int = 0) -> int:
         """What OffsetFetch shows."""
-        asked = OffsetFetchRequestGroup(GROUP, topics=[OffsetFetchRequestTopics(TOPIC, [partition])])
+        asked = OffsetFetchRequestGroup(GROUP, topics=[OffsetFetchRequestTopic(TOPIC, [partition])])
         return self.shard.fetch(asked).topics[0].partitions[0].committed_offset
 
     # --- and are answered

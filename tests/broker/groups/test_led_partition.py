@@ -24,7 +24,7 @@ from broker.protocol.messages.offset_apis import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
+    OffsetFetchRequestTopic,
 )
 from broker.protocol.records import Record, build_batch
 from broker.protocol.schema import Topic
@@ -79,7 +79,7 @@ async def test_a_coordinator_answers_from_committed_records_while_it_leads(tmp_p
         cluster.cut.clear()
         await until(lambda: led.loaded)
         led.check()
-        asked = OffsetFetchRequestGroup("g", topics=[OffsetFetchRequestTopics("t", [0])])
+        asked = OffsetFetchRequestGroup("g", topics=[OffsetFetchRequestTopic("t", [0])])
         assert led.shard.fetch(asked).topics[0].partitions[0].committed_offset == 7
         cluster.elect(1)
         await cluster.hear()
@@ -111,7 +111,7 @@ async def test_a_commit_that_is_answered_late_and_committed_in_the_same_turn_is_
         node.partition().replica_fetched(2, epoch, node.partition().log.log_end_offset, 0)
         said: Any = await answer
         assert said.topics[0].partitions[0].error_code == ErrorCode.NONE
-        asked = OffsetFetchRequestGroup("g", topics=[OffsetFetchRequestTopics("t", [0])])
+        asked = OffsetFetchRequestGroup("g", topics=[OffsetFetchRequestTopic("t", [0])])
         assert led.shard.fetch(asked).topics[0].partitions[0].committed_offset == 7
         led.close()
 
@@ -139,7 +139,7 @@ async def test_the_first_of_two_pending_commits_is_shown_at_its_commit(tmp_path:
         node.partition().replica_fetched(2, epoch, end - 1, 0)
         await first
         assert not second.done()
-        asked = OffsetFetchRequestGroup("g", topics=[OffsetFetchRequestTopics("t", [0])])
+        asked = OffsetFetchRequestGroup("g", topics=[OffsetFetchRequestTopic("t", [0])])
         assert led.shard.fetch(asked).topics[0].partitions[0].committed_offset == 7
         node.partition().replica_fetched(2, epoch, end, 0)
         await second
@@ -309,7 +309,7 @@ class Broker:
 
     async def committed(self) -> int:
         """What the coordinator shows once it has loaded."""
-        asked = OffsetFetchRequestGroup("g", topics=[OffsetFetchRequestTopics("t", [0])])
+        asked = OffsetFetchRequestGroup("g", topics=[OffsetFetchRequestTopic("t", [0])])
 
         def shown() -> int | None:
             try:

@@ -104,7 +104,9 @@ def _compare_wires(where: str, field: Field, wanted: dict[str, Any], versions: l
         wire, name = wire.element, name[2:]
     if isinstance(wire, StructOf):
         # A structure whose name recurs carries the message's name in addition; a generic one has a name of its own.
-        assert get_origin(wire.cls) or wire.cls.__name__.endswith((name, name.replace("Data", "Result"))), where
+        assert get_origin(wire.cls) or wire.cls.__name__.endswith(
+            (name, name.replace("Data", "Result"), name.removesuffix("s"))
+        ), where
         _compare_structures(wire.cls, wanted["fields"], versions)
     elif isinstance(wire, Fixed):
         assert wire.code == WIRES[name], where

@@ -172,11 +172,11 @@ class LiveCluster:
         api = api_of(message)
         handler = QuorumHandler(quorum)
         handlers: dict[ApiKey, Callable[[Any, int], Awaitable[Message]]] = {
-            ApiKey.VOTE: handler.handle_vote,
-            ApiKey.BEGIN_QUORUM_EPOCH: handler.handle_begin,
-            ApiKey.END_QUORUM_EPOCH: handler.handle_end,
-            ApiKey.FETCH: handler.handle_fetch,
-            ApiKey.FETCH_SNAPSHOT: handler.handle_snapshot_fetch,
+            ApiKey.VOTE: handler.handle,
+            ApiKey.BEGIN_QUORUM_EPOCH: handler.handle,
+            ApiKey.END_QUORUM_EPOCH: handler.handle,
+            ApiKey.FETCH: handler.handle,
+            ApiKey.FETCH_SNAPSHOT: handler.handle,
         }
         async with asyncio.timeout(limit):
             answer = await handlers[api.key](through_bytes(message, version), version)

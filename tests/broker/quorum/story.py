@@ -16,9 +16,7 @@ from broker.quorum import effects as do
 from broker.quorum.election_state import ElectionState
 from broker.quorum.messages import (
     BeginRequest,
-    BeginResponse,
     EndRequest,
-    EndResponse,
     FetchRequest,
     FetchResponse,
     OffsetAndEpoch,
@@ -128,11 +126,11 @@ class Story:
         """`log` is (last epoch, end offset) of the candidate; `disk` the one whose vote it wants, if it knows."""
         return self._ask(VoteRequest(cluster, candidate, epoch, OffsetAndEpoch(*log), pre_vote, disk), VoteResponse)
 
-    def begin(self, leader: int, epoch: int, *, cluster: str | None = CLUSTER, disk: bytes = NO_ID) -> BeginResponse:
-        return self._ask(BeginRequest(cluster, leader, epoch, disk), BeginResponse)
+    def begin(self, leader: int, epoch: int, *, cluster: str | None = CLUSTER, disk: bytes = NO_ID) -> Response:
+        return self._ask(BeginRequest(cluster, leader, epoch, disk), Response)
 
-    def end(self, leader: int | None, epoch: int, successors: Sequence[int] = (1,)) -> EndResponse:
-        return self._ask(EndRequest(CLUSTER, leader, epoch, tuple(successors)), EndResponse)
+    def end(self, leader: int | None, epoch: int, successors: Sequence[int] = (1,)) -> Response:
+        return self._ask(EndRequest(CLUSTER, leader, epoch, tuple(successors)), Response)
 
     def fetch_snapshot(
         self, replica: int, epoch: int, snapshot: OffsetAndEpoch, position: int = 0, *, disk: bytes | None = None

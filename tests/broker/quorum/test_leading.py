@@ -5,7 +5,7 @@ import pytest
 from broker.errors import ErrorCode
 from broker.quorum.effects import AppendAsLeader, CommitEffect, LeadershipEstablished, LeadershipLost, RefuseAppend
 from broker.quorum.election_state import ElectionState
-from broker.quorum.messages import BeginRequest, BeginResponse, EndRequest, EndResponse, OffsetAndEpoch
+from broker.quorum.messages import BeginRequest, EndRequest, OffsetAndEpoch, Response
 from broker.quorum.roles import Follower, Leader, Resigned, Unattached
 from broker.server.handlers.quorum_handler import status_response
 from tests.broker.quorum.memory import LEADER_CHANGE
@@ -27,7 +27,7 @@ def test_begin_quorum_epoch_is_repeated_until_the_voter_answers_or_fetches() -> 
     story.no_answer(3, BeginRequest)
     story.wait(0.03)
     assert [to for to, _ in story.sent(BeginRequest)] == [2, 3]
-    story.answer(2, BeginRequest, BeginResponse(ErrorCode.NONE, 1, epoch))
+    story.answer(2, BeginRequest, Response(ErrorCode.NONE, 1, epoch))
     story.fetch(3, epoch, 0, -1)
     story.no_answer(3, BeginRequest)
     story.wait(0.7)
@@ -37,7 +37,7 @@ def test_begin_quorum_epoch_is_repeated_until_the_voter_answers_or_fetches() -> 
 @pytest.mark.conforms("K595-26", "K595-32")
 def test_a_leader_that_receives_a_higher_epoch_follows_durably() -> None:
     story, epoch = leading()
-    story.answer(2, BeginRequest, BeginResponse(ErrorCode.FENCED_LEADER_EPOCH, 3, epoch + 4))
+    story.answer(2, BeginRequest, Response(ErrorCode.FENCED_LEADER_EPOCH, 3, epoch + 4))
     story.is_a(Follower, epoch + 4)
     assert (story.disk.election.epoch, story.disk.election.leader_id) == (epoch + 4, 3)
 
@@ -316,7 +316,7 @@ def test_a_leader_that_stops_names_its_successors_in_the_order_of_their_logs() -
     assert ends[0][1].preferred_successors == (4, 3, 2, 5)
     assert (ends[0][1].leader_id, ends[0][1].epoch) == (1, epoch)
     story.no_answer(2, EndRequest)
-    story.answer(3, EndRequest, EndResponse(ErrorCode.FENCED_LEADER_EPOCH, 4, epoch + 1))
+    story.answer(3, EndRequest, Response(ErrorCode.FENCED_LEADER_EPOCH, 4, epoch + 1))
     story.is_a(Resigned, epoch)
     story.wait(5.0)
     assert len(story.sent(EndRequest)) == 2, "best effort: not repeated"
@@ -326,9 +326,9 @@ def test_a_leader_that_stops_names_its_successors_in_the_order_of_their_logs() -
 def test_a_leader_that_has_resigned_follows_the_one_that_a_voter_names() -> None:
     story, epoch = leading()
     story.resign(epoch)
-    story.answer(2, EndRequest, EndResponse(ErrorCode.NONE, None, epoch))
+    story.answer(2, EndRequest, Response(ErrorCode.NONE, None, epoch))
     story.is_a(Resigned, epoch)
-    story.answer(3, EndRequest, EndResponse(ErrorCode.FENCED_LEADER_EPOCH, 2, epoch + 1))
+    story.answer(3, EndRequest, Response(ErrorCode.FENCED_LEADER_EPOCH, 2, epoch + 1))
     assert story.is_a(Follower, epoch + 1).leader_id == 2
     assert (story.disk.election.epoch, story.disk.election.leader_id) == (epoch + 1, 2)
 

@@ -21,6 +21,7 @@ from broker.protocol.messages.quorum_apis import (
     DescribeQuorumRequest,
     VotePartitionData,
     VoteRequest,
+    VoteResponse,
 )
 from broker.protocol.records import iter_batches, read_records
 from broker.protocol.schema import QuorumTopic
@@ -229,7 +230,8 @@ async def test_another_partition_is_an_invalid_request(tmp_path: Path) -> None:
             response = await handler.handle_describe(DescribeQuorumRequest(topics=topics), 2)
             assert response.error_code == ErrorCode.INVALID_REQUEST
         other = QuorumTopic(METADATA_TOPIC, [VotePartitionData(partition_index=1)])
-        answer = await handler.handle_vote(VoteRequest(topics=[other]), 2)
+        answer = await handler.handle(VoteRequest(topics=[other]), 2)
+        assert isinstance(answer, VoteResponse)
         assert answer.error_code == ErrorCode.INVALID_REQUEST
 
 

@@ -144,11 +144,12 @@ def test_a_snapshot_request_and_response_decode_to_the_original() -> None:
     message, version = wire.encode_request(request, 2)
     data = bytearray()
     encode(message, version, data)
-    assert wire.decode_snapshot_fetch(decode_exactly(FetchSnapshotRequest, version, data)) == request
+    assert wire.decode_request(decode_exactly(FetchSnapshotRequest, version, data), version) == request
     response = SnapshotResponse(ErrorCode.NONE, 2, 7, SNAPSHOT, 11, 40, b"bytes")
     data = bytearray()
-    encode(wire.encode_snapshot_response(response), version, data)
+    encode(wire.encode_response(message, response, 0), version, data)
     assert wire.decode_response(request, decode_exactly(FetchSnapshotResponse, version, data)) == response
     fetch = FetchRequest("c", 3, 7, OffsetAndEpoch(1, 1), 0.1, 100)
     sent = FetchResponse(ErrorCode.NONE, 2, 7, 9, snapshot=SNAPSHOT)
-    assert wire.decode_response(fetch, wire.encode_fetch_response(sent, 5)) == sent
+    message, _ = wire.encode_request(fetch, 2)
+    assert wire.decode_response(fetch, wire.encode_response(message, sent, 5)) == sent

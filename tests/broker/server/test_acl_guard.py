@@ -32,10 +32,10 @@ from broker.protocol.messages.offset_apis import (
     OffsetCommitResponse,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
+    OffsetFetchRequestTopic,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
-    OffsetFetchResponseTopics,
+    OffsetFetchResponsePartition,
 )
 from broker.protocol.messages.producer_apis import PartitionProduceData, ProduceRequest, TopicProduceData
 from broker.protocol.messages.topic_apis import (
@@ -315,17 +315,19 @@ def test_offsets_need_rights_on_the_group_and_on_the_topics() -> None:
 @pytest.mark.conforms("SEC-5")
 def test_offsets_of_several_groups() -> None:
     def asked(name: str, *topics: str) -> OffsetFetchRequestGroup:
-        return OffsetFetchRequestGroup(name, topics=[OffsetFetchRequestTopics(it, [0]) for it in topics] or None)
+        return OffsetFetchRequestGroup(name, topics=[OffsetFetchRequestTopic(it, [0]) for it in topics] or None)
 
     request = OffsetFetchRequest(groups=[asked("g", "mine", "theirs"), asked("other", "mine"), asked("all")])
     rules = group("g", AclOperation.READ), group("all", AclOperation.DESCRIBE), topic("mine", AclOperation.READ)
     permit = check(request, 8, *rules)
     left = [(it.group_id, it.topics and [its.name for its in it.topics]) for it in permit.request.groups]  # type: ignore[attr-defined]
     assert left == [("g", ["mine"]), ("all", None)]
-    found = [OffsetFetchResponseTopics(name) for name in ("mine", "theirs")]
+    offsets = [Topic[OffsetFetchResponsePartition](name) for name in ("mine", "theirs")]
     assert permit.amend is not None
     answer = permit.amend(
-        OffsetFetchResponse(groups=[OffsetFetchResponseGroup("g", found[:1]), OffsetFetchResponseGroup("all", found)])
+        OffsetFetchResponse(
+            groups=[OffsetFetchResponseGroup("g", offsets[:1]), OffsetFetchResponseGroup("all", offsets)]
+        )
     )
     answered = [(it.group_id, it.error_code, [its.name for its in it.topics]) for it in answer.groups]
     assert answered == [("g", 0, ["mine", "theirs"]), ("all", 0, ["mine"]), ("other", 30, [])]

@@ -11,8 +11,8 @@ from broker.protocol.messages.offset_apis import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchResponseGroup,
-    OffsetFetchResponseTopics,
 )
+from broker.protocol.schema import Topic
 from broker.server.handlers.groups_handler import GroupsHandler
 from broker.server.work_budget import Work
 
@@ -36,7 +36,7 @@ class Shard:
         return DescribedGroup(group_id=name, protocol_data="much")
 
     def fetch(self, asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
-        return OffsetFetchResponseGroup(asked.group_id, [OffsetFetchResponseTopics("much")])
+        return OffsetFetchResponseGroup(asked.group_id, [Topic("much")])
 
 
 @pytest.fixture
