@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from history.damage import Damage
 from history.fault_looks import FaultGroup, FaultMark
-from nemeses.evidence_rule import EvidenceRule
+from history.journal.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault
 from nemeses.in_force import Part
 from nemeses.mechanism import Mechanism

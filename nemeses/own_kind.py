@@ -26,10 +26,10 @@ from typing import Any, ClassVar, Final, TypeVar
 
 from history.damage import Damage
 from history.fault_looks import FaultGroup, FaultMark
+from history.journal.evidence_rule import EvidenceRule
 from history.own_classes import OwnClassError, class_in, made, place_in
 from installation.programs import run_program
 from installation.sanitize import brief, visible_line
-from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault, Status, combine, worst
 from nemeses.kind import Facts, NodeKind, RandomDraw, listed
 from nemeses.mechanism import Mechanism

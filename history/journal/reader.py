@@ -14,6 +14,7 @@ from msgspec import Meta
 
 from history.checksummed_lines import read_lines
 from history.damage import Damage
+from history.journal.evidence_rule import EvidenceRule
 from history.journal.service_events import FATAL_LINE, LOG_EVENT, RUNNING, SERVICE_EXIT, STARTED, STOPPED
 from history.journal.writer import (
     ADMINISTERED,
@@ -53,17 +54,6 @@ _Natural = Annotated[int, Meta(ge=0)]
 _Number = Annotated[float, Meta(gt=-1e11, lt=1e11)]
 _Range = Annotated[list[_Natural], Meta(min_length=2, max_length=2)]
 _Seconds = Annotated[float, Meta(ge=0, lt=1e11)]
-
-
-class _Condition(msgspec.Struct):
-    """A condition on evidence, in the form that `analysis.checkers.faults` reads."""
-
-    key: str
-    differs_from: str = ""
-    unless: str = ""
-    values: list[Any] = []
-    unlike: list[Any] = []
-    least: _Number = 0
 
 
 class _File(msgspec.Struct):
@@ -160,7 +150,7 @@ _OF_FAULTS: Final[Mapping[str, Any]] = {
 _MAY_HAVE: Final[Mapping[str, Mapping[str, Any]]] = {
     "fault_invoked": {
         **_OF_FAULTS,
-        "must_show": dict[str, list[_Condition]],
+        "must_show": dict[str, list[EvidenceRule]],
         "may_destroy": list[Damage],
         "group": str,
         "mark": str,

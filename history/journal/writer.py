@@ -189,9 +189,9 @@ class Journal:
         look: tuple[FaultGroup, FaultMark] | None = None,
     ) -> int:
         """A fault is about to be injected; `fault` is its id, unique in the run. `sentence` describes it for readers.
-        `must_show`: what its evidence (`seen`) and its heal's (`healed`) must show, in the form of
-        `nemeses.evidence_rule`. `may_destroy`: the damage that it may do to its targets, which checkers excuse. `look`:
-        its colour group and shape in plots."""
+        `must_show`: what its evidence (`seen`) and its heal's (`healed`) must show, in the form of `EvidenceRule`.
+        `may_destroy`: the damage that it may do to its targets, which checkers excuse. `look`: its colour group and
+        shape in plots."""
         return self.event(
             "fault_invoked",
             id=fault,

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from history.damage import Damage
 from history.fault_looks import FaultGroup, FaultMark
-from nemeses.evidence_rule import EvidenceRule
+from history.journal.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault, combine, worst
 from nemeses.in_force import InForce
 from nemeses.kind import Facts, Need, NodeKind, RandomDraw, listed

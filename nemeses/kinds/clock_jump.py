@@ -4,7 +4,7 @@ from typing import Any
 
 from history.damage import Damage
 from history.fault_looks import FaultGroup, FaultMark
-from nemeses.evidence_rule import EvidenceRule
+from history.journal.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault, combine
 from nemeses.in_force import ClockOffsets
 from nemeses.kind import Facts, Need, NodeKind, RandomDraw, listed

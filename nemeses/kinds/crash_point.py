@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from history.damage import Damage
 from history.fault_looks import FaultGroup, FaultMark
-from nemeses.evidence_rule import EvidenceRule
+from history.journal.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault, combine
 from nemeses.kind import Facts, Need, NodeKind, RandomDraw, facts_of, listed
 from nemeses.mechanisms.disks import LACKING

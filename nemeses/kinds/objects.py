@@ -4,7 +4,7 @@ Evidence: a probe of the store while the fault is in force, and another after th
 """
 
 from history.fault_looks import FaultMark
-from nemeses.evidence_rule import EvidenceRule
+from history.journal.evidence_rule import EvidenceRule
 from nemeses.fault import Fault
 from nemeses.kind import Facts
 from nemeses.mechanisms.object_store import DONE, HANG_S, REASON, ObjectStoreKind, milliseconds

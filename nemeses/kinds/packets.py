@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from history.fault_looks import FaultMark
+from history.journal.evidence_rule import EvidenceRule
 from installation.counted import counted
-from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault
 from nemeses.kind import Facts, RandomDraw, listed
 from nemeses.mechanisms.netem import NetemKind, Rule

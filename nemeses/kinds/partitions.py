@@ -3,7 +3,7 @@
 from random import Random
 
 from history.fault_looks import FaultMark
-from nemeses.evidence_rule import EvidenceRule
+from history.journal.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault
 from nemeses.kind import Facts
 from nemeses.mechanisms.partition import PartitionKind, PartitionMechanism

@@ -2,7 +2,7 @@
 
 from history.damage import Damage
 from history.fault_looks import FaultGroup, FaultMark
-from nemeses.evidence_rule import EvidenceRule
+from history.journal.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault, combine
 from nemeses.kind import Facts, NodeKind, listed
 from nemeses.mechanism import Mechanism

@@ -7,7 +7,7 @@ fault.
 from typing import Any
 
 from history.fault_looks import FaultMark
-from nemeses.evidence_rule import EvidenceRule
+from history.journal.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault
 from nemeses.kind import RandomDraw, listed
 from nemeses.mechanisms.store import CoveringKind, ObjectKind, StoreTroubles

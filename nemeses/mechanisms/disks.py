@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from typing import Any, ClassVar, Final, Literal
 
 from history.fault_looks import FaultGroup
-from nemeses.evidence_rule import EvidenceRule
+from history.journal.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault, combine, worst
 from nemeses.in_force import InForce
 from nemeses.kind import Facts, Need, NodeKind

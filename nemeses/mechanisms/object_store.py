@@ -16,7 +16,7 @@ from typing import Final
 
 from history.damage import Damage
 from history.fault_looks import FaultGroup
-from nemeses.evidence_rule import EvidenceRule
+from history.journal.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault, combine
 from nemeses.kind import Facts, Kind, Need, node_facts
 from nemeses.mechanism import Mechanism

@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 from history.damage import Damage
 from history.fault_looks import FaultGroup
+from history.journal.evidence_rule import EvidenceRule
 from installation.counted import counted
-from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault
 from nemeses.kind import Facts, Kind, Need, RandomDraw, listed
 from nemeses.mechanism import Mechanism

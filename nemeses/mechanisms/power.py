@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 
 from history.damage import Damage
 from history.fault_looks import FaultGroup
-from nemeses.evidence_rule import EvidenceRule
+from history.journal.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault, Status, combine, worst
 from nemeses.kind import Facts, Kind, Need, RandomDraw, facts_of, listed, node_facts
 from nemeses.mechanism import Mechanism

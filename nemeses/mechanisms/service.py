@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from history.fault_looks import FaultGroup
-from nemeses.evidence_rule import EvidenceRule
+from history.journal.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault, combine
 from nemeses.in_force import STARTS_ON, FaultsInForce
 from nemeses.kind import NodeKind

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from history.damage import Damage
 from history.fault_looks import FaultGroup
-from nemeses.evidence_rule import EvidenceRule
+from history.journal.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault, Status, combine, worst
 from nemeses.in_force import InForce
 from nemeses.kind import Facts, Kind, node_facts

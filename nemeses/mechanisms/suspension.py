@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from history.fault_looks import FaultGroup
-from nemeses.evidence_rule import EvidenceRule
+from history.journal.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault, combine, worst
 from nemeses.kind import Facts, NodeKind
 from nemeses.mechanism import Mechanism
