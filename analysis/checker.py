@@ -56,7 +56,7 @@ def plan_of(description: RunDescription, history: History) -> Plan:
     return Plan(
         nodes=description.node_names,
         replicas=replicas,
-        clients=description.clients,
+        clients=description.plan.clients,
         phases=PHASES,
         doubts=(*description.defects, *doubts),
     )
@@ -64,7 +64,7 @@ def plan_of(description: RunDescription, history: History) -> Plan:
 
 def _replicas(description: RunDescription, history: History) -> tuple[Replicas, list[str]]:
     planned, settled = description.assignment, history.assignment
-    if not description.partitions:
+    if not description.workload.partitions:
         return {}, []
     doubts = [_UNSETTLED] if settled is None else []
     if planned is not None and settled is not None and planned != settled:
@@ -72,8 +72,8 @@ def _replicas(description: RunDescription, history: History) -> tuple[Replicas, 
     rows = settled if planned is None else planned
     if rows is None:
         return {}, doubts
-    if planned is None and len(rows) != description.partitions:
-        doubts.append(f"{counted(description.partitions, 'partition')} planned, {len(rows)} in the journal")
+    if planned is None and len(rows) != description.workload.partitions:
+        doubts.append(f"{counted(description.workload.partitions, 'partition')} planned, {len(rows)} in the journal")
     if history.has_uncertain_reassignment:
         doubts.append("a reassignment of replicas was never answered: they may be the earlier or the new ones")
     names = dict(enumerate(description.node_names, 1))
@@ -84,7 +84,7 @@ def _replicas(description: RunDescription, history: History) -> tuple[Replicas, 
     if unknown:
         doubts.append(f"replicas are on nodes that are not in the plan: {', '.join(unknown)}")
     placed = {
-        (description.topic, partition): tuple(names[number] for number in ids if number in names)
+        (description.workload.topic, partition): tuple(names[number] for number in ids if number in names)
         for partition, ids in enumerate(moved.get(partition, ids) for partition, ids in enumerate(rows))
     }
     return placed, doubts
@@ -124,7 +124,7 @@ class CheckedRun:
         """The deletions that clients asked for."""
         from analysis.evidence.deletions import deletions_of
 
-        return deletions_of(self.description.topic, self.history.journal)
+        return deletions_of(self.description.workload.topic, self.history.journal)
 
     @cached_property
     def log_ranges(self) -> tuple[LogPlan, TaskMap, CheckedRanges]:
@@ -134,7 +134,7 @@ class CheckedRun:
 
         plan = LogPlan.of(self.tables, deleted=self.deletions.requested)
         spread = self.spread(plan.rows)
-        return plan, spread, check_ranges(plan, spread, self.description.requirements.upper_bound)
+        return plan, spread, check_ranges(plan, spread, self.description.checks.upper_bound)
 
     @cached_property
     def register_orders(self) -> tuple[RegisterPlan, RegisterReport, Sequence[OrderPart]]:
@@ -167,7 +167,7 @@ class CheckedRun:
 
         if not self.description.has_replica_files:
             return ()
-        settings = dict.fromkeys(pair for table in self.description.settings for pair in table.items())
+        settings = dict.fromkeys(pair for table in self.description.setting_layers for pair in table.items())
         return tuple(
             f"{name} = {value}" for name, value in settings if may_delete({name: value}) or compacts({name: value})
         )
@@ -230,7 +230,7 @@ class Checker:
     reads: str = ".*"
 
     def applies(self, run: CheckedRun) -> bool:
-        return self.judge is None or run.description.judge == self.judge
+        return self.judge is None or run.description.workload.judge == self.judge
 
     def judged(self, run: CheckedRun) -> Outcome:
         """The checker's outcome for a run. An anomaly becomes a doubt when its evidence was modified after the run, or

@@ -222,7 +222,7 @@ def _judge(
     if drawing is not None:
         drawing.start(view)
     write_tables(history, events, run_dir)
-    tasks = None if handle is None else handle.tasks().of(f"check {description.campaign}/{description.run}")
+    tasks = None if handle is None else handle.tasks().of(f"check {description.campaign}/{description.name}")
     run = CheckedRun(run_dir, description, history, events, tasks, meter)
     findings = RunFindings()
     _check(run, findings)
@@ -230,12 +230,12 @@ def _judge(
     if verdict != PASS:
         shutil.rmtree(run_dir / CERTIFICATE, ignore_errors=True)
     judged = Verdict(
-        run=description.run,
+        run=description.name,
         campaign=description.campaign,
         cell=description.cell,
         seed=description.seed,
         verdict=verdict,
-        expected=description.expected,
+        expected=description.expect,
         met=False,
         reasons=reasons,
         anomalies=_with_causes(findings.anomalies, history, events),
@@ -248,7 +248,7 @@ def _judge(
         | _losses_above_uploads(run)
         | figures(history.journal)
         | ({"drawn": line} if (line := drawn_line(description, history, events)) else {}),
-        upper_bound=description.requirements.upper_bound,
+        upper_bound=description.checks.upper_bound,
         world=description.world,
         limits=description.limits,
         replay=description.replay,
@@ -263,7 +263,7 @@ def _judge(
         engine="in-process" if handle is None else "spark",
         cost=_cost(meter, handle),
     )
-    unmet_reason = unmet(description.expected, judged)
+    unmet_reason = unmet(description.expect, judged)
     judged = replace(judged, met=not unmet_reason, unmet=unmet_reason)
     judged.write(run_dir / VERDICT_FILE)
     return judged, view
@@ -287,7 +287,7 @@ def _cost(meter: Meter, handle: SparkHandle | None) -> Cost:
 
 def _losses(run: CheckedRun) -> dict[str, int]:
     """Lost records that were acknowledged before the first fault; empty for a log that may remove records."""
-    if run.description.judge != "log" or run.forgetting:
+    if run.description.workload.judge != "log" or run.forgetting:
         return {}
     return {LOST_BEFORE_FAULTS: lost_before_faults(run.history)}
 
@@ -295,7 +295,7 @@ def _losses(run: CheckedRun) -> dict[str, int]:
 def _losses_above_uploads(run: CheckedRun) -> dict[str, int]:
     """Records above remote storage that were acknowledged, and how many of them are lost; empty if the expectation does
     not need it, or evidence is missing."""
-    if ABOVE_UPLOADS not in run.description.expected.must_hold or run.description.judge != "log":
+    if ABOVE_UPLOADS not in run.description.expect.must_hold or run.description.workload.judge != "log":
         return {}
     places = {node: run.directory / "nodes" / node / "data" for node in run.plan.nodes}
     first = first_above_uploads(places, run.history)
@@ -307,7 +307,9 @@ def _check(run: CheckedRun, findings: RunFindings) -> None:
     """Run the checkers that apply, in the registry's order. If none finds anything, certify the passes."""
     checkers = [checker for checker in CHECKERS if checker.applies(run)]
     if all(checker.judge is None for checker in checkers):
-        findings.doubts.append(f"no checker judges what clients did: the workload asks for {run.description.judge!r}")
+        findings.doubts.append(
+            f"no checker judges what clients did: the workload asks for {run.description.workload.judge!r}"
+        )
         findings.codes.add(UNJUDGED.code)
     outcomes = [(each, findings.run(each.name, each.judged, run, each.reasons[0])) for each in checkers]
     if findings.anomalies:

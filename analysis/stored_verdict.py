@@ -105,8 +105,8 @@ def standing_of(run_dir: Path, *, any_analysis: bool = False) -> StoredVerdict:
 
 def _about_another(run_dir: Path, verdict: Verdict, description: RunDescription) -> Iterator[str]:
     """Where verdict, run.toml and directory are about different runs."""
-    if description.id != run_dir.name:
-        yield f"run.toml is of another run, {quoted(description.id)}"
+    if description.run != run_dir.name:
+        yield f"run.toml is of another run, {quoted(description.run)}"
     for subject, recorded, actual in (
         ("run", verdict.run, run_dir.name),
         ("campaign", verdict.campaign, description.campaign),
@@ -123,7 +123,7 @@ def _certified(description: RunDescription) -> bool:
 
 
 def _checkers(description: RunDescription) -> list[Checker]:
-    return [checker for checker in CHECKERS if checker.judge in (None, description.judge)]
+    return [checker for checker in CHECKERS if checker.judge in (None, description.workload.judge)]
 
 
 def _stale(run_dir: Path, verdict: Verdict, description: RunDescription, any_analysis: bool) -> Iterator[str]:

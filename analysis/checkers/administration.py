@@ -257,6 +257,6 @@ CHECKER: Final = Checker(
     (UNDONE, LOST),
     check,
     (NOT_SEEN,),
-    may_rest=lambda description: not any(name.startswith(f"{ADMINISTRATOR}-") for name in description.clients),
+    may_rest=lambda description: not any(name.startswith(f"{ADMINISTRATOR}-") for name in description.plan.clients),
     reads="|".join((PLAN, JOURNAL)),
 )

@@ -102,7 +102,7 @@ def _wanted(run: CheckedRun, line: Line) -> str:
     """The name of the offset at which the new log must start."""
     if line["starts_at"] is not None:
         return str(line["starts_at"])
-    if run.description.topic_settings.get("remote.storage.enable") != "true":
+    if run.description.workload.topic_settings.get("remote.storage.enable") != "true":
         return "log-start"
     node = run.description.node_settings.get(line["node"], {})
     return "pending-upload" if node.get("follower.fetch.last.tiered.offset.enable") == "true" else "local-start"
@@ -112,7 +112,7 @@ def _unknown(run: CheckedRun, line: Line) -> Iterator[str]:
     key = _wanted(run, line)
     if not line["segments"]:
         yield f"{line['node']} had no segment of partition {line['partition']} when it was in sync"
-    if line["segments"] and run.description.metadata_traced:
+    if line["segments"] and run.description.metadata.traced:
         yield from _unlike_report(run, line)
     if any(line[side].get(key, -1) < 0 for side in ("before", "after")):
         yield f"the leader {line['leader']} did not state the {key} of partition {line['partition']}"
@@ -134,7 +134,7 @@ def _reports(run: CheckedRun, line: Line) -> list[Mapping[str, Any]]:
     """The broker's reports of the start of its log, from the bootstrap on."""
     from analysis.core.remote_trace_rules import BORDERS
 
-    place = (run.description.topic, line["partition"])
+    place = (run.description.workload.topic, line["partition"])
     reports = [
         report
         for report in run.events.get(line["node"], ())
@@ -147,7 +147,7 @@ def _reports(run: CheckedRun, line: Line) -> list[Mapping[str, Any]]:
 def _start(run: CheckedRun, line: Line) -> int:
     """Where the log of the new replica started: by the broker's report, or else by its files."""
     first: int = line["segments"][0]
-    reports = _reports(run, line) if run.description.metadata_traced else []
+    reports = _reports(run, line) if run.description.metadata.traced else []
     reported = [report["local_start_offset"] for report in reports if report["event"] == BOOTSTRAPPED]
     return max((start for start in reported if start <= first), default=first)
 
@@ -170,7 +170,7 @@ def _wrong_start(run: CheckedRun, line: Line) -> Iterator[Anomaly]:
 
 def _started_again(run: CheckedRun, line: Line, lowest: int) -> bool:
     """Whether the node may have started the log of its replica again after it joined, at an offset below `least`."""
-    place = (run.description.topic, line["partition"])
+    place = (run.description.workload.topic, line["partition"])
     return bool(suffered(run.history.journal, line["node"], STARTED_AGAIN)) or any(
         (event["topic"], event["partition"]) == place and event["to_offset"] < lowest
         for event in run.events.get(line["node"], ())
@@ -197,7 +197,7 @@ def _other_epochs(run: CheckedRun, line: Line) -> Iterator[Anomaly]:
     from analysis.core.remote_object_rules import entries_from
     from analysis.evidence.deletions import deletions_of
 
-    topic = run.description.topic
+    topic = run.description.workload.topic
     requested_start = deletions_of(topic, run.history.journal).requested.get((topic, line["partition"]), 0)
     start = max(
         own_files.log_start, leader_files.log_start, requested_start, *(first for _, first in leader_files.epochs[:1])
@@ -241,7 +241,7 @@ def _files(run: CheckedRun, node: str, partition: int) -> _Files | str:
     from analysis.replicafiles.kafka import EPOCHS, LOG_STARTS, segments_of
     from analysis.replicafiles.log import ReplicaFileError
 
-    key = (run.description.topic, partition)
+    key = (run.description.workload.topic, partition)
     replica = f"the replica of {key[0]}-{partition} on {node}"
     if not run.description.has_replica_files:
         return f"{replica} cannot be read: its files have no reader"
@@ -262,7 +262,7 @@ def _told(entries: Entries) -> str:
 
 
 def _anomaly(kind: AnomalyKind, run: CheckedRun, line: Line, sentence: str, witness: list[dict[str, Any]]) -> Anomaly:
-    return Anomaly(kind.name, run.description.topic, line["partition"], sentence, tuple(witness), 1)
+    return Anomaly(kind.name, run.description.workload.topic, line["partition"], sentence, tuple(witness), 1)
 
 
 CHECKER: Final = Checker(

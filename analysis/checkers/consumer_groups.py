@@ -63,10 +63,10 @@ def check(run: CheckedRun) -> Outcome:
     roles = {line["client"]: line["role"] for line in run.history.journal if line["event"] == CLIENT}
     group = read_offsets(run.directory, GROUPS)
     commits, fetches, deliveries = group.of(COMMIT), group.of(FETCH), group.of(DELIVER)
-    if run.description.kind != GROUP and MEMBER not in roles.values() and not group.clients:
+    if run.description.workload.kind != GROUP and MEMBER not in roles.values() and not group.clients:
         return Outcome(NOT_APPLICABLE, "no consumer group took part")
     planned = {client for client, role in roles.items() if role in RECORDED}
-    judged = judge(run.description.topic, commits, fetches, deliveries)
+    judged = judge(run.description.workload.topic, commits, fetches, deliveries)
     on_disk, unread = _on_disk(run, commits)
     anomalies, forgotten = apart_from_forgotten([*judged, *on_disk], SKIPPED.name, run.forgetting)
     incomplete = tuple(incompleteness(group, "members", planned, planned))
@@ -104,7 +104,7 @@ def _on_disk(run: CheckedRun, commits: Sequence[OffsetOperation]) -> tuple[list[
     logs = read_offsets_logs({node: run.directory / "nodes" / node / "data" for node in run.plan.nodes})
     if doubts := list(_unread(run, logs)):
         return [], doubts
-    return violations(run.description.topic, commits, logs), list(_short(logs))
+    return violations(run.description.workload.topic, commits, logs), list(_short(logs))
 
 
 def _unread(run: CheckedRun, logs: Sequence[OffsetsLog]) -> Iterator[str]:
@@ -129,7 +129,7 @@ def _short(logs: Sequence[OffsetsLog]) -> Iterator[str]:
 
 
 def _replicas_of_offsets(run: CheckedRun) -> int:
-    factors = [settings[_SETTING] for settings in run.description.settings if _SETTING in settings]
+    factors = [settings[_SETTING] for settings in run.description.setting_layers if _SETTING in settings]
     return min((int(text) for text in factors if text.isascii() and text.isdigit()), default=DEFAULT_REPLICAS)
 
 
@@ -140,13 +140,15 @@ def _unseen(run: CheckedRun, group: OffsetRecord) -> Iterator[str]:
 
     commits, fetches = group.of(COMMIT), group.of(FETCH)
     mentioned = {operation.partition for operation in (*commits, *fetches, *group.of(DELIVER))}
-    if beyond := sorted(str(partition) for partition in mentioned if partition >= run.description.partitions):
+    if beyond := sorted(str(partition) for partition in mentioned if partition >= run.description.workload.partitions):
         yield f"members name partitions that do not exist: {first_of(beyond, ', ')}"
     for subject, partitions in (
         ("no commit was acknowledged", {commit.partition for commit in commits if commit.acknowledged}),
         ("no committed offset was fetched", {fetch.partition for fetch in fetches}),
     ):
-        if empty := [str(partition) for partition in range(run.description.partitions) if partition not in partitions]:
+        if empty := [
+            str(partition) for partition in range(run.description.workload.partitions) if partition not in partitions
+        ]:
             yield f"{subject} of partitions {first_of(empty, ', ')}"
     final = began_at(run.history.journal, "final")
     in_the_end = {fetch.partition for fetch in fetches if final is not None and fetch.inv >= final}
@@ -162,6 +164,6 @@ CHECKER: Final = Checker(
     ANOMALIES,
     check,
     (UNDECIDED,),
-    may_rest=lambda description: description.kind != GROUP,
+    may_rest=lambda description: description.workload.kind != GROUP,
     reads="|".join((PLAN, JOURNAL, OPERATIONS, "history/groups(/.*)?", FILES)),
 )

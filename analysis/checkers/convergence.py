@@ -54,7 +54,7 @@ def check(run: CheckedRun) -> Outcome:
     not_whole = [line for line in lines if line.get("event") == NOT_CONVERGED]
     stalled = [line for line in lines if line.get("event") == FINAL_READ_STALLED]
     reached = [line for line in lines if line.get("event") == CONVERGED]
-    bound_s = run.description.requirements.converge_s
+    bound_s = run.description.checks.converge_s
     if not_whole:
         return _not_whole(run, not_whole[0])
     if stalled:
@@ -74,7 +74,7 @@ def check(run: CheckedRun) -> Outcome:
 
 def _not_whole(run: CheckedRun, event: Line) -> Outcome:
     sentence = f"{event['bound_s']:g} s after everything was healed the cluster was not whole: {event['seen']}"
-    is_stated = run.description.requirements.converge_s is not None
+    is_stated = run.description.checks.converge_s is not None
     causes = [*unproven_heals(run), *_unreached(run, event)] if is_stated else list(_other_causes(run, event))
     if not is_stated and event["bound_s"] < (least_s := progress_bound_s(run.description)):
         causes.append(f"the system's timeouts need up to {least_s:g} s")
@@ -120,7 +120,7 @@ def _other_causes(run: CheckedRun, event: Line) -> Iterator[str]:
 
 def _unreached(run: CheckedRun, event: Line) -> Iterator[str]:
     """The nodes that did not answer this machine; a journal of earlier versions does not say it for a stated bound."""
-    if "reached" in event or run.description.requirements.converge_s is None:
+    if "reached" in event or run.description.checks.converge_s is None:
         names = event.get("reached", ())
         yield from (f"{node} did not answer this machine" for node in run.description.node_names if node not in names)
 
@@ -140,6 +140,6 @@ CHECKER: Final = Checker(
     (LIVENESS, STALLED),
     check,
     (NOT_SEEN, UNPROVEN),
-    may_rest=lambda description: description.requirements.converge_s is None,
+    may_rest=lambda description: description.checks.converge_s is None,
     reads="|".join((PLAN, JOURNAL)),
 )

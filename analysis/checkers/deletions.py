@@ -75,14 +75,14 @@ def check(run: CheckedRun) -> Outcome:
 
 def asks(description: RunDescription) -> bool:
     """Whether the plan of a run has deletions."""
-    return description.deletes_every_s > 0 or any(STEP in step for step in description.steps)
+    return description.workload.deletes_every_s > 0 or any(STEP in step for step in description.steps)
 
 
 def _may_be_undone(run: CheckedRun) -> str:
     """Why a deletion that was answered may be undone lawfully; empty if it may not."""
     if not keeps_committed(run, run.plan.nodes):
         return "an unclean election or damage to a disk may have undone it"
-    if not run.description.metadata_traced and suffered_by(run, run.plan.nodes, frozenset({Damage.MEMORY})):
+    if not run.description.metadata.traced and suffered_by(run, run.plan.nodes, frozenset({Damage.MEMORY})):
         return "a broker was killed, and this system writes the starts of logs to disk only from time to time"
     return ""
 

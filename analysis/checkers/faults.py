@@ -60,7 +60,7 @@ def check(run: CheckedRun) -> Outcome:
 def never_confirmed(run: CheckedRun) -> list[str]:
     """The required kinds without a confirmed fault."""
     confirmed = _confirmed(run.history.faults)
-    return [kind for kind in run.description.requirements.required_faults if kind not in confirmed]
+    return [kind for kind in run.description.checks.required_faults if kind not in confirmed]
 
 
 def fault_doubts(journal: Iterable[Line], *, finished: bool) -> Iterator[str]:
@@ -89,7 +89,7 @@ def _not_injected(run: CheckedRun, faults: Sequence[FaultSpan]) -> Iterator[str]
         return
     confirmed = _confirmed(faults)
     for kind in run.description.planned_faults:
-        if kind not in confirmed and kind not in run.description.requirements.required_faults:
+        if kind not in confirmed and kind not in run.description.checks.required_faults:
             yield f"fault {kind} was planned and never confirmed"
 
 

@@ -51,7 +51,7 @@ def check(run: CheckedRun) -> Outcome:
 
     if not _applies(run.description) or not run.plan.replicas:
         return Outcome(NOT_APPLICABLE, "the leaders of partitions are in no metadata log")
-    traced = run.description.metadata_traced
+    traced = run.description.metadata.traced
     processes = {node: _processes(events) for node, events in run.events.items()} if traced else {}
     ended = {node for node in run.plan.nodes if suffered(run.history.journal, node, frozenset({Damage.MEMORY}))}
     anomalies, doubts, epochs = [], [], 0
@@ -78,7 +78,7 @@ def check(run: CheckedRun) -> Outcome:
 
 
 def _applies(description: RunDescription) -> bool:
-    return description.metadata_format == KRAFT
+    return description.metadata.format == KRAFT
 
 
 def _partitions(run: CheckedRun) -> Iterator[Leaderships]:
@@ -277,6 +277,6 @@ CHECKER: Final = Checker(
     ANOMALIES,
     check,
     (NOT_SHOWN,),
-    may_rest=lambda description: not _applies(description) or not description.partitions,
+    may_rest=lambda description: not _applies(description) or not description.workload.partitions,
     reads="|".join((PLAN, JOURNAL, FILES)),
 )

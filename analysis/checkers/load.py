@@ -34,8 +34,8 @@ def check(run: CheckedRun) -> Outcome:
     """Compare the achieved load with the plan and with the campaign's requirements."""
     from analysis.evidence.load import load_of
 
-    needs, load = run.description.requirements, load_of(run.history)
-    change, query, queries = _WORDS.get(run.description.judge, ("change", "query", "queries"))
+    needs, load = run.description.checks, load_of(run.history)
+    change, query, queries = _WORDS.get(run.description.workload.judge, ("change", "query", "queries"))
     doubts = []
     if load.changes < needs.min_ok:
         text = f"only {counted(load.changes, f'acknowledged {change}')}, {needs.min_ok} are needed{load.weak_words}"
@@ -44,7 +44,7 @@ def check(run: CheckedRun) -> Outcome:
         answered = counted(load.queries_under_load, f"answered {query}", f"answered {queries}")
         text = f"only {answered} under load, {needs.min_queries} are needed"
         doubts.append(FEW_QUERIES.says(text))
-    planned = run.description.planned_changes
+    planned = run.description.plan.changes
     if load.changes_under_load < needs.min_share * planned:
         share = (
             f"{load.changes_under_load / planned:.0%} of the {counted(planned, f'planned {change}')} were acknowledged"
@@ -70,7 +70,7 @@ def _of_faults(run: CheckedRun) -> Iterator[str]:
     from analysis.evidence.load import goes_on
 
     moments = [fault.line(INJECTED)["t"] for fault in run.history.faults if INJECTED in fault.lines]
-    planned = run.description.planned_changes or run.description.planned_queries
+    planned = run.description.plan.changes or run.description.plan.queries
     if planned and moments and not goes_on(run.history, min(moments)):
         logs = [path for path in (run.directory / "clients").glob("*.log") if path.stat().st_size]
         yield (
@@ -80,7 +80,7 @@ def _of_faults(run: CheckedRun) -> Iterator[str]:
 
 
 def _of_plan(run: CheckedRun, load: MeasuredLoad) -> str:
-    planned = run.description.planned_changes
+    planned = run.description.plan.changes
     if not planned:
         return "; no load was planned by rate"
     return f"; under load {load.changes_under_load / planned:.0%} of {counted(planned, 'planned change')}"

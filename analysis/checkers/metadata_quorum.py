@@ -88,12 +88,12 @@ class QuorumTask:
 def check(run: CheckedRun) -> Outcome:
     """Read the files and traces of all planned nodes and check them."""
     description = run.description
-    if description.metadata_format == NONE:
+    if description.metadata.format == NONE:
         return Outcome(NOT_APPLICABLE, "this system has no metadata quorum whose files can be read")
-    if description.metadata_format != KRAFT:
+    if description.metadata.format != KRAFT:
         formats = f"known are {KRAFT} and {NONE}"
         return Outcome(
-            UNKNOWN, f"a metadata quorum of the format {description.metadata_format!r} cannot be read; {formats}"
+            UNKNOWN, f"a metadata quorum of the format {description.metadata.format!r} cannot be read; {formats}"
         )
     task = QuorumTask(run.directory, description, run.history.journal, run.history.phase_names)
     return run.spread()(_check, [task])[0]
@@ -103,7 +103,7 @@ def _check(run: QuorumTask) -> Outcome:
     from analysis.core.quorum import check_committed, check_elections, check_logs, digests_compared
 
     description, members = run.description, _members(run)
-    if len(members) == 1 and not description.metadata_traced:
+    if len(members) == 1 and not description.metadata.traced:
         return Outcome(NOT_APPLICABLE, "the quorum is one node without a trace: there is nothing to compare")
     logs = check_logs(members)
     earlier = _against_earlier(run, members)
@@ -113,16 +113,16 @@ def _check(run: QuorumTask) -> Outcome:
         *logs.anomalies,
         *earlier.anomalies,
     )
-    sources = "files and traces" if description.metadata_traced else "files"
+    sources = "files and traces" if description.metadata.traced else "files"
     subject = f"the {sources} of {', '.join(member.node for member in members)}"
-    missing = (*_doubts(members, traced=description.metadata_traced), *_set_back(run.journal))
+    missing = (*_doubts(members, traced=description.metadata.traced), *_set_back(run.journal))
     doubts = tuple(dict.fromkeys((*missing, *_identities(run, members), *logs.undecided, *earlier.undecided)))
     if anomalies:
         return Outcome(FAIL, f"{anomaly_count(anomalies)} in {subject}", anomalies, doubts)
     if doubts:
         return Outcome(UNKNOWN, f"undecided for {counted(len(doubts), 'reason')}", doubts=doubts)
     compared = _compared(members, logs.records)
-    if description.metadata_traced:
+    if description.metadata.traced:
         compared += f", by digest what {digests_compared(members)} of {counted(len(members), 'node')} applied"
     return Outcome(PASS, f"{subject} agree: {compared}")
 
@@ -136,7 +136,7 @@ def _members(run: QuorumTask) -> list[QuorumMember]:
     members = []
     for node in run.description.node_names:
         directory = run.directory / "nodes" / node
-        if run.description.metadata_traced:
+        if run.description.metadata.traced:
             trace = read_trace(directory / "events.jsonl", node, stopped=node in stopped)
             at_rest = node in stopped and trace.ends_in_order
         else:
@@ -319,6 +319,6 @@ CHECKER: Final = Checker(
     ANOMALIES,
     check,
     (UNDECIDED,),
-    may_rest=lambda description: description.metadata_format == NONE or not description.metadata_traced,
+    may_rest=lambda description: description.metadata.format == NONE or not description.metadata.traced,
     reads="|".join((PLAN, JOURNAL, FILES)),
 )

@@ -235,8 +235,8 @@ class Rest:
 
 
 def _one_voter(run: CheckedRun) -> bool:
-    voters = {settings["quorum.voters"] for settings in run.description.settings if "quorum.voters" in settings}
-    return voters == {"1"} or run.description.nodes == 1
+    voters = {settings["quorum.voters"] for settings in run.description.setting_layers if "quorum.voters" in settings}
+    return voters == {"1"} or run.description.topology.nodes == 1
 
 
 def _one_replica(run: CheckedRun) -> bool:
@@ -388,8 +388,8 @@ def _read(run: CheckedRun, name: str, kind: type[Read]) -> Read:
 def _not_whole(run: CheckedRun, record: _Record) -> Iterator[str]:
     """What is missing from the record, or is of another run. Raises `_UnreadableError`."""
     for name, content in ((RECORD, record), (SUMMARY, _read(run, SUMMARY, _Simulated))):
-        if content.run != run.description.id:
-            yield f"{name} is of the run {quoted(content.run)}, run.toml of {quoted(run.description.id)}"
+        if content.run != run.description.run:
+            yield f"{name} is of the run {quoted(content.run)}, run.toml of {quoted(run.description.run)}"
     if not (record.looks and record.steps):
         yield f"the oracles never looked: {record.looks} looks in {record.steps} steps"
     oracles = {kind.name for kind in ANOMALIES}

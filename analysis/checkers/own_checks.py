@@ -28,7 +28,7 @@ def check(run: CheckedRun) -> Outcome:
     """Run each checker in a process of its own."""
     from analysis.engines.own_check import run_own_check
 
-    uses = run.description.requirements.use
+    uses = run.description.checks.use
     if not uses:
         return Outcome(NOT_APPLICABLE, "the campaign has no checker of its own")
     output = run.tables / OUTPUT
@@ -39,12 +39,12 @@ def check(run: CheckedRun) -> Outcome:
         if text is None:
             doubts.append(f"{use}: run.toml does not have the text of its file; make the run again")
             continue
-        result = run_own_check(use, text, run.description.own_parameters, run.tables, output)
+        result = run_own_check(use, text, run.description.workload.own, run.tables, output)
         anomalies += _anomalies(use, result)
         doubts += (f"{use}: {reason}" for reason in _lacking(result))
         promises.append(f"{result.promise} ({counted(sum(result.answered.values()), 'answered operation')})")
     detail = "; ".join(promises)
-    if anomalies and run.description.judge == "own" and run.may_lack_writes:
+    if anomalies and run.description.workload.judge == "own" and run.may_lack_writes:
         doubts += (f"{anomaly.name}: {anomaly.sentence}: {LOST_CALLS}" for anomaly in anomalies)
         anomalies.clear()
     if anomalies:
@@ -83,6 +83,6 @@ CHECKER: Final = Checker(
     (BROKEN,),
     check,
     (NOT_DECIDED,),
-    may_rest=lambda description: not description.requirements.use,
+    may_rest=lambda description: not description.checks.use,
     reads="|".join((PLAN, OPERATIONS)),
 )

@@ -23,7 +23,7 @@ def check(run: CheckedRun) -> Outcome:
     (`analysis/checkers/own_checks.py`)."""
     from history.record.shapes import FREE
 
-    operations, requirements = run.history.of(FREE), run.description.requirements
+    operations, requirements = run.history.of(FREE), run.description.checks
     anomalies, doubts = list[Anomaly](), list[str]()
     finals = _answered_finals(operations)
     details = [counted(operations.size, "operation"), f"the final read has {counted(finals, 'answer')}"]

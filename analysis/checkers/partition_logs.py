@@ -60,7 +60,7 @@ def check(run: CheckedRun) -> Outcome:
     from analysis.core.rows import DamagedError
     from analysis.engines.log import report_of
 
-    bound = run.description.requirements.upper_bound
+    bound = run.description.checks.upper_bound
     try:
         plan, spread, checked = run.log_ranges
         report = report_of(checked, plan, spread, upper_bound=bound, owners=owners_of(run))
@@ -96,7 +96,7 @@ def certify(run: CheckedRun) -> Outcome:
     from analysis.engines.log_certificate import write_certificate
     from analysis.verifiers.log import CertificateError, verify
 
-    bound = run.description.requirements.upper_bound
+    bound = run.description.checks.upper_bound
     plan, spread, checked = run.log_ranges
     report = report_of(checked, plan, spread, upper_bound=bound)
     if not report.ok or report.undecided or not plan.rows:

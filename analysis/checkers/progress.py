@@ -40,9 +40,9 @@ MOVES: Final = ("reassign", "move")
 def bound_s(description: RunDescription) -> float:
     """The bound for progress of untouched partitions: `[checks] progress_s`, or derived from the run's settings;
     multiplied by the world's time scale."""
-    if description.requirements.progress_s is not None:
-        return description.requirements.progress_s * description.time_scale
-    named = (max((float(row.get(key, "0")) for row in description.settings), default=0.0) for key in _TIMES)
+    if description.checks.progress_s is not None:
+        return description.checks.progress_s * description.time_scale
+    named = (max((float(row.get(key, "0")) for row in description.setting_layers), default=0.0) for key in _TIMES)
     times_ms = (set_ms or otherwise for set_ms, otherwise in zip(named, _TIMES.values(), strict=True))
     return max(LEAST_S, SLACK_S + ROUNDS * sum(times_ms) / 1000) * description.time_scale
 
@@ -52,7 +52,7 @@ def check(run: CheckedRun) -> Outcome:
     from analysis.core.progress import gaps, kept
 
     description = run.description
-    if not description.has_replica_files or description.judge != "log":
+    if not description.has_replica_files or description.workload.judge != "log":
         return Outcome(NOT_APPLICABLE, "the run has no replicated log with a known bound on progress")
     if any(move in step for step in description.steps for move in MOVES):
         return Outcome(NOT_APPLICABLE, "replicas were moved: which nodes had to go on is not known")
@@ -81,9 +81,9 @@ def check(run: CheckedRun) -> Outcome:
 def _cluster(run: CheckedRun, seconds: float) -> ObservedCluster:
     from analysis.core.progress import ObservedCluster, touches_of
 
-    required = max((int(row.get("min.insync.replicas", "1")) for row in run.description.settings), default=1)
+    required = max((int(row.get("min.insync.replicas", "1")) for row in run.description.setting_layers), default=1)
     touches = touches_of(run.history.journal, int(seconds * 1e9 / 2))
-    return ObservedCluster(run.description.roles, run.plan.replicas, required, touches)
+    return ObservedCluster(run.description.system.roles, run.plan.replicas, required, touches)
 
 
 def _attempts(run: CheckedRun) -> Iterator[Attempts]:

@@ -82,7 +82,7 @@ def _identity(run: CheckedRun) -> Iterator[str]:
     started = [line for line in journal if line["event"] == "run_started"]
     if len(started) != 1 or journal[0]["event"] != "run_started":
         yield f"the journal does not start with one start of a run, it has {len(started)}"
-    ours = {"run": description.id, "cell": description.cell, "seed": description.seed, "world": description.world}
+    ours = {"run": description.run, "cell": description.cell, "seed": description.seed, "world": description.world}
     for name, value in ours.items():
         if started and started[0].get(name) != value:
             yield f"the journal is of {name} {quoted(started[0].get(name))}, run.toml of {quoted(value)}"
@@ -154,8 +154,8 @@ def _unjudged(run: CheckedRun) -> Iterator[str]:
     sizes = {"log": logs.size, "register": registers.size, "own": calls.size}
     subjects_of = {"log": "partitions of logs", "register": "registers", "own": "functions of the campaign's own"}
     for judge, subjects in subjects_of.items():
-        if sizes[judge] and run.description.judge in sizes and run.description.judge != judge:
-            request = f"the workload asks for {quoted(run.description.judge)}"
+        if sizes[judge] and run.description.workload.judge in sizes and run.description.workload.judge != judge:
+            request = f"the workload asks for {quoted(run.description.workload.judge)}"
             yield f"{counted(sizes[judge], 'operation')} on {subjects}, which no checker reads: {request}"
 
 

@@ -96,7 +96,7 @@ def _doubts(run: CheckedRun, report: RegisterReport) -> list[str]:
     doubts: list[str] = []
     if not stats["reads"]:
         doubts.append(NOTHING_READ.says("no read of a register was answered: nothing was checked"))
-    planned = (key_name(number) for number in range(run.description.keys))
+    planned = (key_name(number) for number in range(run.description.workload.keys))
     if untouched := [key for key in planned if key not in report.keys]:
         text = f"no client operated on these planned registers: {first_of(untouched, ', ')}"
         doubts.append(NOTHING_READ.says(text))

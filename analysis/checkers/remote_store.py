@@ -92,8 +92,8 @@ def check(run: CheckedRun) -> Outcome:
         return Outcome(UNKNOWN, "this system's replicas cannot be read", doubts=NOT_READ.say(["no reader"]))
     nodes = _places(run)
     metadata, objects = read_metadata(nodes, _earlier(run)), objects_in(run.directory / STORE)
-    is_elsewhere = any(map(stores_elsewhere, run.description.settings))
-    required = run.description.requirements.min_remote_segments
+    is_elsewhere = any(map(stores_elsewhere, run.description.setting_layers))
+    required = run.description.checks.min_remote_segments
     # A run that needs no remote segment may end before its first upload, which creates the metadata topic.
     is_unused = required == 0 and not is_elsewhere and not metadata.ends and not any(objects.values())
     doubts = [*metadata.doubts, *_dropped_early(run, nodes)]
@@ -104,7 +104,7 @@ def check(run: CheckedRun) -> Outcome:
     segments, anomalies = compared.segments, list(compared.anomalies)
     anomalies += rules.orphaned(metadata, objects) if not metadata.doubts else ()
     anomalies += rules.contradictory(metadata)
-    if run.description.metadata_traced:
+    if run.description.metadata.traced:
         doubts += traces.unlike_reported(metadata, run.events)
         doubts += traces.without_borders(run.plan.replicas, run.events) if not is_unused else ()
         names = dict(enumerate(run.plan.nodes, 1))
@@ -148,7 +148,7 @@ def _tasks(run: CheckedRun, nodes: Mapping[str, Path], *, is_known: bool) -> Ite
             (run.directory / STORE).resolve(),
             intact,
             keeps_committed(run, names),
-            any(map(forgets_producers, run.description.settings)),
+            any(map(forgets_producers, run.description.setting_layers)),
             deleted_to,
         )
 
@@ -160,9 +160,10 @@ def _dropped_early(run: CheckedRun, nodes: Mapping[str, Path]) -> Iterator[str]:
     from analysis.replicafiles.kafka import log_start, read_remote, segments_of
     from analysis.replicafiles.log import ReplicaFileError
 
-    retention = run.description.topic_settings.get("local.retention.bytes", "")
+    retention = run.description.workload.topic_settings.get("local.retention.bytes", "")
     limits = [
-        run.description.topic_settings.get(name) for name in ("local.retention.ms", "retention.ms", "retention.bytes")
+        run.description.workload.topic_settings.get(name)
+        for name in ("local.retention.ms", "retention.ms", "retention.bytes")
     ]
     if not retention.isdecimal() or any(value != "-1" for value in limits):
         return
@@ -226,7 +227,7 @@ def _missing_metadata(run: CheckedRun, metadata: DeclaredSegments, nodes: Mappin
             marks.append(read_high_watermarks(place / HIGH_WATERMARKS) or {})
         except ReplicaFileError as error:
             yield f"the high watermarks on {node} cannot be read: {error}"
-    for place in nodes.values() if run.description.metadata_format == KRAFT else ():
+    for place in nodes.values() if run.description.metadata.format == KRAFT else ():
         cluster = read_cluster_metadata(place)
         topic = cluster.topics.get(TOPIC)
         for number, partition in sorted(topic.partitions.items()) if topic is not None and not cluster.doubts else ():
@@ -242,17 +243,17 @@ def _missing_metadata(run: CheckedRun, metadata: DeclaredSegments, nodes: Mappin
                     yield f"the replica of {TOPIC}-{number} on {node} ends at {ends[node]}, its leaders at {written}"
         if topic is not None:
             return
-    if run.description.metadata_format == KRAFT:
+    if run.description.metadata.format == KRAFT:
         yield f"no node's metadata log has the topic {TOPIC}"
 
 
 def is_tiered(description: RunDescription) -> bool:
-    return description.topic_settings.get("remote.storage.enable") == "true"
+    return description.workload.topic_settings.get("remote.storage.enable") == "true"
 
 
 def keeps_committed(run: CheckedRun, names: Iterable[str]) -> bool:
     """Whether replicas can have lost no committed record: no unclean election, and no loss on their disks."""
-    settings = run.description.settings
+    settings = run.description.setting_layers
     if any(row.get(UNCLEAN) == "true" for row in settings) or any(UNCLEAN in step for step in run.description.steps):
         return False
     is_flushed = any(row.get(FLUSH) == "1" for row in settings)

@@ -87,14 +87,14 @@ def check(run: CheckedRun) -> Outcome:
     from history.record.schemas import INF
 
     description = run.description
-    if description.replica_format == NO_FORMAT:
+    if description.replicas.format == NO_FORMAT:
         return Outcome(NOT_APPLICABLE, "this system's replicas are not read")
     if not description.has_replica_files:
         formats = f"{KAFKA_FORMAT}, {NO_FORMAT}"
         return Outcome(
-            UNKNOWN, f"replicas of the format {description.replica_format!r} cannot be read; known are {formats}"
+            UNKNOWN, f"replicas of the format {description.replicas.format!r} cannot be read; known are {formats}"
         )
-    plan, settings = run.plan, description.settings
+    plan, settings = run.plan, description.setting_layers
     circumstances = _circumstances(
         run,
         deleted_to=INF if any(map(kafka.may_delete, settings)) else 0,
@@ -163,9 +163,9 @@ def _circumstances(run: CheckedRun, *, deleted_to: int, compacts: bool, forgets_
         deleted_to=deleted_to,
         compacts=compacts,
         forgets_producers=forgets_producers,
-        from_zero=run.description.sequences == FROM_ZERO,
+        from_zero=run.description.replicas.sequences == FROM_ZERO,
         records=run.description.records,
-        record_bytes=run.description.record_bytes,
+        record_bytes=run.description.workload.record_bytes,
         all_sent=_all_sent(run),
     )
 
@@ -272,6 +272,6 @@ CHECKER: Final = Checker(
     ANOMALIES,
     check,
     (UNDECIDED,),
-    may_rest=lambda description: description.replica_format == NO_FORMAT,
+    may_rest=lambda description: description.replicas.format == NO_FORMAT,
     reads="|".join((PLAN, JOURNAL, OPERATIONS, FILES)),
 )

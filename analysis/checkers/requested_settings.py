@@ -46,18 +46,18 @@ def check(run: CheckedRun) -> Outcome:
     if not description.has_replica_files or not run.plan.replicas:
         return Outcome(NOT_APPLICABLE, "the files of this system's replicas cannot be read")
     brokers = [description.node_settings.get(name, {}) for names in run.plan.replicas.values() for name in names]
-    requested = Requested(description.traced_settings, description.topic_settings, brokers)
+    requested = Requested(description.traced_settings, description.workload.topic_settings, brokers)
     numbers = {name: number for number, name in enumerate(description.node_names, 1)}
     shown = Shown(
         traits=_traits(run),
-        topic=_topic(run) if description.metadata_format == KRAFT else None,
+        topic=_topic(run) if description.metadata.format == KRAFT else None,
         weak=_weak(run),
         replicas={key[1]: frozenset(numbers[name] for name in names) for key, names in run.plan.replicas.items()},
         changed=topic_settings_in(description.steps),
     )
     doubts = list(contradictions(requested, shown))
-    if description.metadata_format == KRAFT and shown.topic is None:
-        doubts.append(f"no node's metadata log has the topic {description.topic}")
+    if description.metadata.format == KRAFT and shown.topic is None:
+        doubts.append(f"no node's metadata log has the topic {description.workload.topic}")
     count = len(requested.workload) + len(requested.topic)
     if doubts:
         return Outcome(UNKNOWN, f"{counted(count, 'setting')}, not all of them shown", doubts=NOT_SHOWN.say(doubts))
@@ -92,7 +92,9 @@ def _topic(run: CheckedRun) -> TopicMetadata | None:
     from analysis.replicafiles.cluster_metadata import read_cluster_metadata
 
     places = [run.directory / "nodes" / node / "data" for node in run.plan.nodes]
-    described = [read_cluster_metadata(place).topics.get(run.description.topic) for place in places if place.is_dir()]
+    described = [
+        read_cluster_metadata(place).topics.get(run.description.workload.topic) for place in places if place.is_dir()
+    ]
     topics = [topic for topic in described if topic is not None and topic.partitions]
     return max(topics, key=lambda topic: sum(partition.epoch for partition in topic.partitions.values()), default=None)
 
@@ -111,7 +113,7 @@ def _weak(run: CheckedRun) -> Mapping[int, int]:
 
 
 def _is_read(description: RunDescription) -> bool:
-    return description.replica_format != NONE and bool(description.partitions)
+    return description.replicas.format != NONE and bool(description.workload.partitions)
 
 
 PRODUCER_CODEC: Final = ("", "producer")

@@ -47,9 +47,9 @@ def check(run: CheckedRun) -> Outcome:
 
     records = read_offsets(run.directory, LOOKUPS)
     lookups, sights = records.of(LOOKUP), records.of(SIGHT)
-    if run.description.kind != TIERED and not records.clients:
+    if run.description.workload.kind != TIERED and not records.clients:
         return Outcome(NOT_APPLICABLE, "no client looked up an offset by timestamp")
-    judged = judge(run.description.topic, lookups, sights, run.deletions.requested)
+    judged = judge(run.description.workload.topic, lookups, sights, run.deletions.requested)
     anomalies, forgotten = apart_from_forgotten(judged.anomalies, WRONG.name, run.forgetting)
     incomplete = tuple(_incomplete(run, records, sights))
     doubts = (*incomplete, *forgotten)
@@ -69,7 +69,7 @@ def _incomplete(run: CheckedRun, records: OffsetRecord, sights: Sequence[OffsetO
     from history.journal.writer import CLIENT
 
     lines = [line for line in run.history.journal if line["event"] == CLIENT]
-    planned = {line["client"] for line in lines if line["role"] == CONSUMER and run.description.kind == TIERED}
+    planned = {line["client"] for line in lines if line["role"] == CONSUMER and run.description.workload.kind == TIERED}
     yield from incompleteness(records, "lookups", planned, {line["client"] for line in lines})
     yield from out_of_life(run.history.journal, records)
     yield from _unseen(run, records.clients, sights)
@@ -237,6 +237,6 @@ CHECKER: Final = Checker(
     (WRONG,),
     check,
     (NOT_WHOLE,),
-    may_rest=lambda description: description.kind != TIERED,
+    may_rest=lambda description: description.workload.kind != TIERED,
     reads="|".join((PLAN, JOURNAL, OPERATIONS, "history/lookups(/.*)?")),
 )

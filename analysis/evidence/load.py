@@ -93,12 +93,12 @@ def _goes_on(load: pa.Table, moment: int) -> bool:
 
 def load_statistics(description: RunDescription, load: MeasuredLoad) -> dict[str, Any]:
     """The statistics of a verdict about planned and achieved load; shares are None if nothing was planned."""
-    planned = description.planned_changes
+    planned = description.plan.changes
     return {
         "acknowledged": load.changes,
         "acknowledged_weak": load.weak,
         "planned_changes": planned,
-        "planned_queries": description.planned_queries,
+        "planned_queries": description.plan.queries,
         "queries_under_load": load.queries_under_load,
         "achieved_share": round(load.changes_under_load / planned, SHARE_DIGITS) if planned else None,
     }

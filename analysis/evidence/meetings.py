@@ -37,8 +37,11 @@ def drawn_line(description: RunDescription, history: History, events: NodeEvents
         for event in of_node
         if event["event"] == "quorum_role" and event.get("role") == "leader"
     ]
-    meetings = met(history.faults, timeouts_s, description.nodes, sum(at_s >= main_s for at_s in elections))
-    drawn = [counted(description.nodes, "node"), *(f"{name} {seconds:.1f} s" for name, seconds in timeouts_s.items())]
+    meetings = met(history.faults, timeouts_s, description.topology.nodes, sum(at_s >= main_s for at_s in elections))
+    drawn = [
+        counted(description.topology.nodes, "node"),
+        *(f"{name} {seconds:.1f} s" for name, seconds in timeouts_s.items()),
+    ]
     return f"profile {description.profile}: {', '.join(drawn)}; met: {', '.join(meetings) or 'nothing'}"
 
 

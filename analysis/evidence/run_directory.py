@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec.structs import asdict, replace
 
 from analysis.evidence.run_toml import (
     KAFKA_FORMAT,
@@ -13,13 +14,11 @@ from analysis.evidence.run_toml import (
     SCHEDULE,
     SETTLED_LATE,
     STEPS,
-    Requirements,
-    WorkloadTable,
+    RunToml,
     layers,
     read,
     settings_of,
 )
-from analysis.verdict import Expectation
 from history import strict_json, strict_toml
 from history.regular_files import read_bytes, read_text
 from history.topic_folders import is_topic
@@ -35,81 +34,70 @@ class RunDirectoryError(Exception):
     """A directory that is not a run, or whose description cannot be read; the message names the file and the remedy."""
 
 
-@dataclass(frozen=True)
-class RunDescription:
-    """What `run.toml` says about the run: one cell with one seed.
+class RunDescription(RunToml, frozen=True, kw_only=True):
+    """The content of `run.toml`, and what follows from it: one cell with one seed."""
 
-    `run`: the name of the run's directory; `id`: its name when the run was made. `kind`: the workload's, empty if
-    unknown. `judge`: what the clients' operations act on; it selects the checker. `time_scale`: how much slower than
-    others the world was; every time bound is multiplied by it. `replica_format`: of the nodes' files,
-    `KAFKA_FORMAT` or `NO_FORMAT`; `sequences`: one of `FIRST_SEQUENCES`. `records`: the form of records, one of
-    `history.RECORD_FORMS`, empty if unknown; `record_bytes`: the size of each, 0 if unknown. `settings`: the services'
-    settings, a table for each role, one for each node with settings of its own, one for the topic, and one for what the
-    script changes; `topic_settings`: that of the topic; `node_settings`: those of each node. `traced_settings`: those
-    of the workload that leave traces in the files. `configuration`: for each node with configuration files, their lines
-    as glob patterns, by the file's name below `nodes/<node>/`. `node_names`: in the order of their numbers, which start
-    at 1; `roles`: by node name. `topic`: empty if the data is in no topic.
-    `partitions`: the topic's number of partitions. `keys`: the number of registers, 0 without registers.
-    `own_parameters`: those of a workload of the user's own. `assignment`: each partition's replicas by node number, the
-    preferred leader first; None if it was decided only when the topic was created (then the journal has it), or without
-    partitions. `clients`: those that every run of the plan starts. `planned_changes`, `planned_queries`: the number of
-    operations that the load issues at full rate. `planned_load_s`: how long it lasts at least; 0 if a script decides
-    that. `deletes_every_s`: the mean time between two deletions of records by a producer, 0 without any.
-    `planned_faults`: the kinds of a random schedule; each one occurs; `steps`: those of a script. `checkers`: by file,
-    the texts of the campaign's own checkers. `profile`, `timeouts_s`: drawn from the seed, else empty. `defects`: what
-    run.toml lacks or contradicts, as sentences; a run with defects proves nothing.
-    """
-
-    run: str
-    id: str
-    campaign: str
-    cell: str
-    seed: int
-    world: str
-    time_scale: float
-    nodes: int
-    mutants: tuple[str, ...]
-    expected: Expectation
-    requirements: Requirements
-    limits: tuple[str, ...]
-    replay: str
-    versions: Mapping[str, str]
-    kind: str
-    judge: str
-    replica_format: str
-    sequences: str
-    records: str
-    record_bytes: int
-    settings: tuple[Mapping[str, str], ...]
-    topic_settings: Mapping[str, str]
-    traced_settings: Mapping[str, Any]
-    node_settings: Mapping[str, Mapping[str, str]]
-    configuration: Mapping[str, Mapping[str, tuple[str, ...]]]
-    metadata_format: str
-    metadata_traced: bool
-    node_names: tuple[str, ...]
-    roles: Mapping[str, str]
-    topic: str
-    partitions: int
-    assignment: tuple[tuple[int, ...], ...] | None
-    keys: int
-    own_parameters: Mapping[str, Any]
-    clients: tuple[str, ...]
-    planned_changes: int
-    planned_queries: int
-    planned_load_s: float
-    deletes_every_s: float
-    planned_faults: tuple[str, ...]
-    steps: tuple[str, ...]
-    checkers: Mapping[str, str]
-    defects: tuple[str, ...]
-    profile: str = ""
-    timeouts_s: Mapping[str, float] = field(default_factory=dict)
+    name: str
+    """The name of the run's directory; `run` is its name when the run was made."""
+    defects: tuple[str, ...] = ()
+    """What run.toml lacks or contradicts, as sentences; a run with defects proves nothing."""
 
     @property
     def has_replica_files(self) -> bool:
         """Whether its replicas' files have a reader."""
-        return self.replica_format == KAFKA_FORMAT
+        return self.replicas.format == KAFKA_FORMAT
+
+    @property
+    def records(self) -> str:
+        """The form of records, one of `history.RECORD_FORMS`; empty if unknown."""
+        return "" if self.replicas.format == NO_FORMAT else self.replicas.records
+
+    @property
+    def setting_layers(self) -> tuple[Mapping[str, str], ...]:
+        """The services' settings, a table for each role, one for each node with settings of its own, one for the topic,
+        and one for what the script changes."""
+        return (*layers(self.settings), *filter(None, (self.workload.topic_settings, settings_in(self.steps))))
+
+    @property
+    def node_settings(self) -> Mapping[str, Mapping[str, str]]:
+        """The settings of each node."""
+        return {node: settings_of(self.settings, role, node) for node, role in self.system.roles.items()}
+
+    @property
+    def node_names(self) -> tuple[str, ...]:
+        """In the order of the nodes' numbers, which start at 1."""
+        return tuple(self.system.roles)
+
+    @property
+    def assignment(self) -> tuple[tuple[int, ...], ...] | None:
+        """Each partition's replicas by node number, the preferred leader first; None if it was decided only when the
+        topic was created (then the journal has it), or without partitions."""
+        workload = self.workload
+        partitioned = bool(workload.topic or workload.partitions)
+        return workload.assignment if partitioned and workload.placement != SETTLED_LATE else None
+
+    @property
+    def planned_load_s(self) -> float:
+        """How long the load lasts at least; 0 if a script decides that."""
+        return 0.0 if self.nemesis.kind == STEPS else self.workload.duration_s
+
+    @property
+    def planned_faults(self) -> tuple[str, ...]:
+        """The kinds of a random schedule or of a given one; each one occurs."""
+        return self.nemesis.faults if self.nemesis.kind in (RANDOM, SCHEDULE) else ()
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """The steps of a script."""
+        return self.nemesis.steps if self.nemesis.kind == STEPS else ()
+
+    @property
+    def traced_settings(self) -> dict[str, Any]:
+        """The settings of the workload that leave traces in the files, without those that its kind does not have."""
+        workload = self.workload
+        settings: dict[str, Any] = {"idempotent": workload.idempotent, "compression": workload.compression}
+        settings |= {"batch_records": workload.batch_records}
+        return {name: value for name, value in settings.items() if value not in (None, "", 0) or value is False}
 
 
 def describe(run_dir: Path) -> RunDescription:
@@ -124,78 +112,34 @@ def describe(run_dir: Path) -> RunDescription:
         ) from None
     except (OSError, ValueError) as error:
         raise RunDirectoryError(f"{path}: {error}") from error
-    workload, nemesis, roles = content.workload, content.nemesis, content.system.roles
-    partitioned = bool(workload.topic or workload.partitions)
-    steps = nemesis.steps if nemesis.kind == STEPS else ()
-    description = RunDescription(
-        run=run_dir.name,
-        id=content.run,
+    description = RunDescription(name=run_dir.name, **asdict(content))
+    return replace(
+        description,
         campaign=content.campaign or run_dir.parent.name,
-        cell=content.cell,
-        seed=content.seed,
-        world=content.world,
-        time_scale=content.time_scale,
-        nodes=content.topology.nodes,
-        mutants=content.mutants,
-        expected=content.expect,
-        requirements=content.checks,
-        limits=content.limits,
-        replay=content.replay,
-        versions=content.versions,
-        kind=workload.kind,
-        judge=workload.judge,
-        replica_format=content.replicas.format,
-        sequences=content.replicas.sequences,
-        records="" if content.replicas.format == NO_FORMAT else content.replicas.records,
-        record_bytes=workload.record_bytes,
-        settings=(*layers(content.settings), *filter(None, (workload.topic_settings, settings_in(steps)))),
-        topic_settings=workload.topic_settings,
-        traced_settings=_traced(workload),
-        node_settings={node: settings_of(content.settings, role, node) for node, role in roles.items()},
-        configuration=content.configuration,
-        metadata_format=content.metadata.format,
-        metadata_traced=content.metadata.traced,
-        node_names=tuple(roles),
-        roles=roles,
-        topic=workload.topic,
-        partitions=workload.partitions,
-        assignment=workload.assignment if partitioned and workload.placement != SETTLED_LATE else None,
-        keys=workload.keys,
-        own_parameters=workload.own,
-        clients=content.plan.clients,
-        planned_changes=content.plan.changes,
-        planned_queries=content.plan.queries,
-        planned_load_s=0.0 if nemesis.kind == STEPS else workload.duration_s,
-        deletes_every_s=workload.deletes_every_s,
-        planned_faults=nemesis.faults if nemesis.kind in (RANDOM, SCHEDULE) else (),
-        steps=steps,
-        checkers=content.checkers,
-        defects=defects,
-        profile=content.profile,
-        timeouts_s=content.timeouts_s,
+        defects=(*defects, *_contradictions(description)),
     )
-    return replace(description, defects=(*defects, *_contradictions(description)))
 
 
 def _contradictions(description: RunDescription) -> Iterator[str]:
     """Contradictions within the description."""
     names = description.node_names
-    if names and description.nodes != len(names):
-        yield f"run.toml: [topology] nodes is {description.nodes}, but [system.roles] has {len(names)}"
-    if description.judge == "log" and not description.partitions:
+    if names and description.topology.nodes != len(names):
+        yield f"run.toml: [topology] nodes is {description.topology.nodes}, but [system.roles] has {len(names)}"
+    if description.workload.judge == "log" and not description.workload.partitions:
         yield "run.toml: the workload is on a log, but [workload] names no partitions"
-    if description.topic and not is_topic(description.topic):
-        yield f"run.toml: [workload] topic is {description.topic!r}, which is not a valid name of a topic"
+    if description.workload.topic and not is_topic(description.workload.topic):
+        yield f"run.toml: [workload] topic is {description.workload.topic!r}, which is not a valid name of a topic"
     for name in names:
         if "/" in name or name in ("", ".", ".."):
             yield f"run.toml: [system.roles] has {name!r}: a node's name is that of its directory in nodes/"
-    if len(set(description.clients)) != len(description.clients) or not description.clients:
+    if len(set(description.plan.clients)) != len(description.plan.clients) or not description.plan.clients:
         yield "run.toml: [plan] clients needs at least one name, and each once"
     assignment = description.assignment
     if assignment is None:
         return
-    if len(assignment) != description.partitions:
-        yield f"run.toml: [workload] partitions is {description.partitions}, but assignment has {len(assignment)}"
+    count = description.workload.partitions
+    if len(assignment) != count:
+        yield f"run.toml: [workload] partitions is {count}, but assignment has {len(assignment)}"
     for partition, ids in enumerate(assignment):
         if not ids or len(set(ids)) != len(ids) or not set(ids) <= set(range(1, len(names) + 1)):
             yield f"run.toml: partition {partition} is assigned to {plain(ids)}: nodes 1 .. {len(names)}, each once"
@@ -216,13 +160,6 @@ def settings_in(steps: Iterable[str]) -> dict[str, str]:
 def topic_settings_in(steps: Iterable[str]) -> dict[str, str]:
     """Those of `settings_in` that are changed for the topic."""
     return settings_in(f"({match[1]})" for step in steps if (match := _CONFIGURES_TOPIC.search(step)))
-
-
-def _traced(workload: WorkloadTable) -> dict[str, Any]:
-    """The settings of the workload that leave traces in the files, without those that its kind does not have."""
-    settings: dict[str, Any] = {"idempotent": workload.idempotent, "compression": workload.compression}
-    settings |= {"batch_records": workload.batch_records}
-    return {name: value for name, value in settings.items() if value not in (None, "", 0) or value is False}
 
 
 def moment(event: Mapping[str, Any]) -> int:

@@ -107,13 +107,17 @@ class WorkloadTable(msgspec.Struct, frozen=True):
 
     kind: str = ""
     judge: str = ""
+    """What the clients' operations act on; it selects the checker."""
     topic: str = ""
+    """Empty if the data is in no topic."""
     partitions: Positive = 0
     placement: str = ""
     assignment: tuple[tuple[int, ...], ...] = ()
     topic_settings: dict[str, str] = {}
     record_bytes: Count = 0
+    """The size of each record, 0 if unknown."""
     keys: Count = 0
+    """The number of registers, 0 without registers."""
     duration_s: Annotated[float, Meta(ge=0)] = 0.0
     idempotent: bool | None = None
     compression: str = ""
@@ -123,6 +127,8 @@ class WorkloadTable(msgspec.Struct, frozen=True):
 
 
 class ReplicasTable(msgspec.Struct, frozen=True):
+    """The nodes' files: `format` is `KAFKA_FORMAT` or `NO_FORMAT`; `sequences` one of `FIRST_SEQUENCES`."""
+
     format: str = NO_FORMAT
     sequences: str = ANY_SEQUENCE
     records: Annotated[str, one_of(RECORD_FORMS)] = ""
@@ -134,6 +140,8 @@ class MetadataTable(msgspec.Struct, frozen=True):
 
 
 class PlanTable(msgspec.Struct, frozen=True):
+    """The clients that every run of the plan starts, and the number of operations that the load issues at full rate."""
+
     clients: tuple[str, ...] = ()
     changes: Count = 0
     queries: Count = 0
@@ -154,9 +162,11 @@ class RunToml(msgspec.Struct, frozen=True):
     seed: Count = 0
     world: str = "unknown"
     time_scale: _Factor = 1.0
+    """How much slower than others the world was; every time bound is multiplied by it."""
     mutants: tuple[str, ...] = ()
     profile: str = ""
     timeouts_s: dict[str, float] = {}
+    """Drawn from the seed as the `profile`, else empty."""
     limits: tuple[str, ...] = ()
     replay: str = ""
     versions: dict[str, str] = {}
@@ -170,8 +180,10 @@ class RunToml(msgspec.Struct, frozen=True):
     workload: WorkloadTable = WorkloadTable()
     nemesis: NemesisTable = NemesisTable()
     checkers: dict[str, str] = {}
+    """By file, the texts of the campaign's own checkers."""
     settings: dict[str, Any] = {}
     configuration: dict[str, dict[str, tuple[str, ...]]] = {}
+    """Of each node with configuration files, their lines as glob patterns, by the file's name below `nodes/<node>/`."""
 
 
 _NEEDED: Final[Mapping[str, tuple[str, ...]]] = {

@@ -26,12 +26,12 @@ def stored_plan(directory: RunDirectory) -> PlannedRun:
             f"affect the run; only runs of the {SIMULATION} world can be repeated exactly. To run its "
             f"campaign with its seed: {described.replay}"
         )
-    campaign = _campaign_of(directory, described.run)
+    campaign = _campaign_of(directory, described.name)
     cells = {cell.name: cell for cell in campaign.cells}
     if described.cell not in cells:
         raise UsageError(f"{directory.path}/campaign.toml: it has no cell {described.cell!r}, which run.toml names")
     drawn = draw(campaign, described.seed)
-    return PlannedRun(described.run, drawn, cells[described.cell], described.seed, WHERE)
+    return PlannedRun(described.name, drawn, cells[described.cell], described.seed, WHERE)
 
 
 def runs_of_seed(store: Store, campaign: Campaign, cell: str, seed: int) -> list[RunDirectory]:

@@ -151,7 +151,7 @@ def _another_run(plan: StoredPlan, planned: RunRow, described: RunDescription, r
         ("campaign", described.campaign, plan.campaign),
         ("cell", described.cell, planned.cell),
         ("seed", described.seed, planned.seed),
-        ("expectation", str(described.expected), planned.expected),
+        ("expectation", str(described.expect), planned.expected),
         ("mutants", list(described.mutants), list(planned.mutants)),
     ):
         if recorded != actual:
@@ -170,6 +170,6 @@ def _stray(run_dir: Path, any_analysis: bool) -> RunRow:
     described = standing.description
     expected, planned = Expectation(), unknown_row(run_dir.name, expected=str(Expectation()))
     if described is not None:
-        expected = described.expected
+        expected = described.expect
         planned = unknown_row(run_dir.name, described.cell, described.seed, str(expected), described.mutants)
     return decided_row(planned, expected, standing, ("the run is in no plan of the campaign",))

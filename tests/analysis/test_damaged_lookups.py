@@ -41,7 +41,7 @@ def judged(
     record: Path, *journal: Line, kind: str = "tiered", read: Sequence[tuple[str, int, list[int]]] = ()
 ) -> Outcome:
     """`read`: client, partition and offsets of each read."""
-    described = SimpleNamespace(kind=kind, topic="log")
+    described = SimpleNamespace(workload=SimpleNamespace(kind=kind, topic="log"))
     names = ("client", "partition", "offsets")
     columns = [pa.array([row[at] for row in read], OPERATIONS.field(name).type) for at, name in enumerate(names)]
     logs = SimpleNamespace(parts=lambda *names: [pa.table(columns, list(names))] if read else [])

@@ -53,10 +53,9 @@ def judged(tmp_path: Path) -> Judge:
         for node in {"n1", "n3"} - {place.name for place in tmp_path.glob("nodes/*")}:
             write(tmp_path, node, first=1050)
         described = SimpleNamespace(
-            topic="log",
-            topic_settings=topic or {},
+            workload=SimpleNamespace(topic="log", topic_settings=topic or {}),
             node_settings={"n3": {"follower.fetch.last.tiered.offset.enable": feature}},
-            metadata_traced=events is not None,
+            metadata=SimpleNamespace(traced=events is not None),
             has_replica_files=True,
         )
         history = SimpleNamespace(journal=journal)

@@ -15,7 +15,7 @@ NODES = ("n1", "n2", "n3")
 def judged(journal: list[dict[str, Any]], converge_s: int | None = 60, time_scale: float = 1.0) -> Outcome:
     """The checker's outcome for a run with this journal and this bound, in a world with this time scale."""
     requirements = SimpleNamespace(converge_s=converge_s, progress_s=None)
-    described = SimpleNamespace(requirements=requirements, time_scale=time_scale, settings=(), node_names=NODES)
+    described = SimpleNamespace(checks=requirements, time_scale=time_scale, setting_layers=(), node_names=NODES)
     plan = SimpleNamespace(nodes=NODES)
     history = SimpleNamespace(journal=journal, faults=fault_spans(journal))
     run = SimpleNamespace(history=history, description=described, plan=plan, changed={})

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from analysis.checker import CheckedRun, Outcome
 from analysis.checkers.deletions import CHECKER
 from analysis.checkers.partition_logs import CHECKER as LOGS
 from analysis.evidence.run_directory import describe, events_by_node
+from analysis.evidence.run_toml import MetadataTable
 from history.reader import read_run
 from tests.campaign_text import campaign_text, random_faults
 from tests.worlds.simulated import SimulatedRun, simulate
@@ -151,20 +153,21 @@ def test_without_the_requests_the_missing_records_are_lost(run: CheckedRun) -> N
 
 def test_a_run_of_brokers_that_lost_disks_or_were_killed_without_traces_is_unknown(run: CheckedRun) -> None:
     start_at(run, "n2", 1)
-    untraced = replace(run, description=replace(run.description, metadata_traced=False))
+    untraced = replace(run, description=structs.replace(run.description, metadata=MetadataTable("kraft", traced=False)))
     outcome = CHECKER.check(untraced)
     assert (outcome.verdict, outcome.anomalies) == ("unknown", ())
     assert (
         "a broker was killed, and this system writes the starts of logs to disk only from time to time"
         in (outcome.doubts[0])
     )
-    unclean = replace(run.description, settings=({"unclean.leader.election.enable": "true"},))
+    unclean = structs.replace(run.description, settings={"unclean.leader.election.enable": "true"})
     assert CHECKER.check(replace(run, description=unclean)).verdict == "unknown"
 
 
 def test_the_checker_does_not_apply_to_runs_without_deletions(run: CheckedRun) -> None:
     quiet = with_journal(run, lambda line: [] if "delet" in line["event"] else [line])
-    quiet = replace(quiet, description=replace(run.description, deletes_every_s=0.0))
+    workload = structs.replace(run.description.workload, deletes_every_s=0.0)
+    quiet = replace(quiet, description=structs.replace(run.description, workload=workload))
     assert CHECKER.judged(quiet).verdict == "n/a"
 
 

@@ -225,9 +225,9 @@ def test_the_plan_that_a_run_writes_is_read_whole(
     RunDirectory(tmp_path).write_description(describe(planned, world, deployed, "of a reason"))
     plan = run_directory.describe(tmp_path)
     assert plan.defects == ()
-    assert plan.clients == (*clients.split(), "probe", "reader-1")
+    assert plan.plan.clients == (*clients.split(), "probe", "reader-1")
     assert (plan.node_names, plan.assignment) == (("n1", "n2", "n3"), assignment)
-    assert set(plan.roles) == set(plan.node_names)
+    assert set(plan.system.roles) == set(plan.node_names)
 
 
 def test_options_of_a_cell_override_those_of_the_client() -> None:
