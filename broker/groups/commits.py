@@ -1,6 +1,7 @@
 """OffsetCommit and OffsetFetch: checks commits, stores offsets, and returns them."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from broker.errors import ErrorCode, ProtocolError
 from broker.groups.group import Group, GroupState
@@ -26,28 +27,18 @@ NO_OFFSET = -1
 LATEST_MS = (1 << 63) - 1  # the latest timestamp of a record
 
 
+@dataclass(eq=False)
 class Commits:
     """Stores offsets for groups. A group that only stores offsets needs no members (`generation` -1)."""
 
-    def __init__(
-        self,
-        settings: GroupSettings,
-        holdings: Holdings,
-        groups: Groups,
-        offsets: Offsets,
-        outbox: Outbox,
-        sessions: MemberSessions,
-        wall_ms: Callable[[], int],
-        knows: Callable[[str, int], bool],
-    ) -> None:
-        self._settings = settings
-        self._holdings = holdings
-        self._groups = groups
-        self._offsets = offsets
-        self._outbox = outbox
-        self._sessions = sessions
-        self._wall_ms = wall_ms
-        self._knows = knows
+    _settings: GroupSettings
+    _holdings: Holdings
+    _groups: Groups
+    _offsets: Offsets
+    _outbox: Outbox
+    _sessions: MemberSessions
+    _wall_ms: Callable[[], int]
+    _knows: Callable[[str, int], bool]
 
     def commit(self, now: float, ticket: int, request: OffsetCommitRequest) -> None:
         """Check, append, and answer when the offsets are committed."""

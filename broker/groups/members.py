@@ -7,6 +7,7 @@ KIP-134 (initial delay), KIP-345 (static members), KIP-394 (a client gets a memb
 
 import random
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from uuid import UUID
 
 from broker.errors import ErrorCode, ProtocolError
@@ -21,26 +22,17 @@ from broker.protocol.messages.group_apis import HeartbeatRequest, JoinGroupReque
 INVITATION = "invitation"
 
 
+@dataclass(eq=False)
 class Membership:
     """Changes the members of groups."""
 
-    def __init__(
-        self,
-        settings: GroupSettings,
-        holdings: Holdings,
-        outbox: Outbox,
-        timers: Timers,
-        sessions: MemberSessions,
-        rebalance: Rebalance,
-        rng: random.Random,
-    ) -> None:
-        self._settings = settings
-        self._holdings = holdings
-        self._outbox = outbox
-        self._timers = timers
-        self._sessions = sessions
-        self._rebalance = rebalance
-        self._rng = rng
+    _settings: GroupSettings
+    _holdings: Holdings
+    _outbox: Outbox
+    _timers: Timers
+    _sessions: MemberSessions
+    _rebalance: Rebalance
+    _rng: random.Random
 
     # --- joining
 

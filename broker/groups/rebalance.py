@@ -8,6 +8,7 @@ An assignment is sent only once it is committed, so that a coordinator that take
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from broker.errors import ErrorCode, ProtocolError
 from broker.groups.group import Group, GroupMember, GroupState
@@ -27,26 +28,17 @@ JOINING, SYNCING = "joining", "syncing"
 AWAY_S = 1.0  # least time between two checks for joined members, when all remaining members are away
 
 
+@dataclass(eq=False)
 class Rebalance:
     """Moves groups through their states. `wall_ms` is the wall clock in milliseconds, for the log only."""
 
-    def __init__(
-        self,
-        settings: GroupSettings,
-        holdings: Holdings,
-        groups: Groups,
-        outbox: Outbox,
-        timers: Timers,
-        sessions: MemberSessions,
-        wall_ms: Callable[[], int],
-    ) -> None:
-        self._settings = settings
-        self._holdings = holdings
-        self._groups = groups
-        self._outbox = outbox
-        self._timers = timers
-        self._sessions = sessions
-        self._wall_ms = wall_ms
+    _settings: GroupSettings
+    _holdings: Holdings
+    _groups: Groups
+    _outbox: Outbox
+    _timers: Timers
+    _sessions: MemberSessions
+    _wall_ms: Callable[[], int]
 
     # --- joining
 

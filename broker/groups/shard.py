@@ -7,6 +7,7 @@ effects to execute now: replies and appends. A reply is emitted only when everyt
 
 import random
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 from struct import Struct, error
 from typing import Final
 
@@ -64,24 +65,16 @@ _COUNT = Struct(">hi")  # of a subscription: its version, and the number of topi
 _LENGTH = Struct(">h")
 
 
+@dataclass(eq=False)
 class Administration:
     """Describes, lists and removes groups."""
 
-    def __init__(
-        self,
-        settings: GroupSettings,
-        groups: Groups,
-        offsets: Offsets,
-        outbox: Outbox,
-        timers: Timers,
-        wall_ms: Callable[[], int],
-    ) -> None:
-        self._settings = settings
-        self._groups = groups
-        self._offsets = offsets
-        self._outbox = outbox
-        self._timers = timers
-        self._wall_ms = wall_ms
+    _settings: GroupSettings
+    _groups: Groups
+    _offsets: Offsets
+    _outbox: Outbox
+    _timers: Timers
+    _wall_ms: Callable[[], int]
 
     # --- describing
 

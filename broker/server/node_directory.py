@@ -1,6 +1,7 @@
 """A broker's data directory while its process uses it: locked, checked, and its metadata log recovered."""
 
 import random
+from dataclasses import dataclass
 from functools import partial
 
 from broker.config import BrokerConfig
@@ -26,23 +27,16 @@ from broker.quorum.wire import METADATA_TOPIC
 METADATA_DIRECTORY = f"{METADATA_TOPIC}-0"
 
 
+@dataclass(eq=False)
 class NodeDirectory:
     """The recovered content of the directory; `open` makes it. `closed_in_epoch`: the broker epoch in which the
     previous process closed it cleanly, None when it did not."""
 
-    def __init__(
-        self,
-        disk: Disk,
-        meta: MetaProperties,
-        closed_in_epoch: int | None,
-        metadata_log: PartitionLog,
-        recovery_points: RecoveryPoints,
-    ) -> None:
-        self.closed_in_epoch = closed_in_epoch
-        self.metadata_log = metadata_log
-        self.recovery_points = recovery_points
-        self._disk = disk
-        self._meta = meta
+    _disk: Disk
+    _meta: MetaProperties
+    closed_in_epoch: int | None
+    metadata_log: PartitionLog
+    recovery_points: RecoveryPoints
 
     @classmethod
     async def open(cls, disk: Disk, config: BrokerConfig, rng: random.Random) -> "NodeDirectory":

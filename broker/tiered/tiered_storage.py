@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -145,25 +146,19 @@ STARTED, FINISHED = SegmentState.COPY_STARTED, SegmentState.COPY_FINISHED
 DELETING, DELETED = SegmentState.DELETE_STARTED, SegmentState.DELETE_FINISHED
 
 
+@dataclass(eq=False)
 class SegmentWorker:
     """Changes remote segments: their objects in the store, and their states in the metadata. Without a word of the
     metadata no object is deleted. None at all is deleted while an event cannot be read, which may be of any segment, or
     while another process may own the store."""
 
-    def __init__(
-        self,
-        store: ObjectStore,
-        metadata: TieredMetadata,
-        owner: StoreOwner,
-        cluster_id: str,
-        say: Callable[[str], None],
-    ) -> None:
-        """`owner`: this broker's claim on the store. `say` gets lines for the log of the process."""
-        self._owner = owner
-        self.store = store
-        self.metadata = metadata
-        self.cluster_id = cluster_id
-        self.say = say
+    store: ObjectStore
+    metadata: TieredMetadata
+    _owner: StoreOwner
+    """This broker's claim on the store."""
+    cluster_id: str
+    say: Callable[[str], None]
+    """Gets lines for the log of the process."""
 
     def may_delete(self, partition: RemotePartition) -> bool:
         """Whether objects of a partition may be deleted now."""

@@ -4,7 +4,7 @@ Fetch sessions (KIP-227) are declined: every answer has session id 0, and client
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import cast
 
 from broker.controller.image import MetadataImage
@@ -36,18 +36,13 @@ def serve_quorum_fetch(dispatcher: Dispatcher, fetch: Later[FetchRequest]) -> No
     dispatcher.serve(ApiKey.FETCH, serve)
 
 
+@dataclass(eq=False)
 class FetchHandler:
     """Serves Fetch requests of consumers and replicas; the metadata log is not served here."""
 
-    def __init__(
-        self,
-        dispatcher: Dispatcher,
-        replicas: ReplicaManager,
-        image: Callable[[], MetadataImage],
-    ) -> None:
-        self._dispatcher = dispatcher
-        self._replicas = replicas
-        self._image = image
+    _dispatcher: Dispatcher
+    _replicas: ReplicaManager
+    _image: Callable[[], MetadataImage]
 
     def serve(self, call: Call) -> Outcome:
         request = cast(FetchRequest, call.request(self._dispatcher.turns))

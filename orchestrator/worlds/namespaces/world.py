@@ -361,18 +361,13 @@ def _await_banner(node: Node) -> None:
         time.sleep(0.002)
 
 
+@dataclass(eq=False)
 class NamespacePower:
     """Cuts and restores the power of machines; `on_cut` and `on_boot` get each name afterwards."""
 
-    def __init__(
-        self,
-        machines: Mapping[str, Machine],
-        on_cut: Callable[[str], None],
-        on_boot: Callable[[str], None],
-    ) -> None:
-        self._machines = machines
-        self._on_cut = on_cut
-        self._on_boot = on_boot
+    _machines: Mapping[str, Machine]
+    _on_cut: Callable[[str], None]
+    _on_boot: Callable[[str], None]
 
     def is_on(self, name: str) -> bool:
         return self._machines[name].boot is not None
