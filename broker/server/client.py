@@ -11,6 +11,7 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from struct import Struct
 from typing import cast
 
@@ -225,27 +226,20 @@ class PeerConnection(asyncio.BufferedProtocol):
             self.retire()
 
 
+@dataclass(eq=False)
 class Link:
     """The connection to one peer for one purpose; reconnects with growing pauses while that fails."""
 
-    def __init__(
-        self,
-        name: str,
-        address: Address,
-        response_max_bytes: int,
-        approach: Approach,
-        on_closed_here: Callable[[], None] | None = None,
-    ) -> None:
-        self.name = name
-        self._on_closed_here = on_closed_here
-        self._approach = approach
-        self.address = address
-        self._response_max_bytes = response_max_bytes
-        self._connection: PeerConnection | None = None
-        self._retired: PeerConnection | None = None
-        self._opening: asyncio.Task[PeerConnection] | None = None
-        self._failures = 0
-        self._not_before = 0.0
+    name: str
+    address: Address
+    _response_max_bytes: int
+    _approach: Approach
+    _on_closed_here: Callable[[], None] | None = None
+    _connection: PeerConnection | None = field(default=None, init=False)
+    _retired: PeerConnection | None = field(default=None, init=False)
+    _opening: asyncio.Task[PeerConnection] | None = field(default=None, init=False)
+    _failures: int = field(default=0, init=False)
+    _not_before: float = field(default=0.0, init=False)
 
     @property
     def ready(self) -> PeerConnection | None:

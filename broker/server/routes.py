@@ -83,8 +83,8 @@ def add_broker_routes(dispatcher: Dispatcher, listener: str, parts: Parts) -> No
         parts.caught_up,
         lambda: parts.quorum.leader_id,
         dispatcher.turns,
+        config.node_id,
         create if config.auto_create_topics_enable else None,
-        node_id=config.node_id,
     )
     offsets, logs = OffsetsHandler(replicas, dispatcher.turns), LogHandler(replicas, config.log_dir)
     between_brokers = listener == config.inter_broker_listener.name

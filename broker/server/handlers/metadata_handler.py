@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 
 from broker.controller.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from broker.coordinator.offsets_topic import OFFSETS_TOPIC
@@ -33,31 +34,21 @@ CREATION_TIMEOUT_MS = 5_000
 CREATION_VERSION = 7
 
 
+@dataclass(eq=False)
 class MetadataHandler:
     """Clients use it to find leaders, and the controller, which is the leader of the metadata quorum."""
 
-    def __init__(
-        self,
-        image: Callable[[], MetadataImage],
-        listener: str,
-        settled: asyncio.Event,
-        caught_up: asyncio.Event,
-        controller_id: Callable[[], int | None],
-        turns: Turns,
-        create: ForCaller[CreateTopicsRequest] | None = None,
-        *,
-        node_id: int,
-    ) -> None:
-        """`listener`: the one that the clients use, and that the answers name. `create` creates requested topics that
-        do not exist; None: they are not created. `node_id`: of this broker."""
-        self._node_id = node_id
-        self._listener = listener
-        self._create = create
-        self._image = image
-        self._settled = settled
-        self._caught_up = caught_up
-        self._controller_id = controller_id
-        self._turns = turns
+    _image: Callable[[], MetadataImage]
+    _listener: str
+    """The one that the clients use, and that the answers name."""
+    _settled: asyncio.Event
+    _caught_up: asyncio.Event
+    _controller_id: Callable[[], int | None]
+    _turns: Turns
+    _node_id: int
+    """Of this broker."""
+    _create: ForCaller[CreateTopicsRequest] | None = None
+    """Creates requested topics that do not exist; None: they are not created."""
 
     async def metadata(self, request: MetadataRequest, version: int, caller: Caller | None) -> MetadataResponse:
         """Waits a short time until the replicas match the image, so that a client can write to the leader named here.

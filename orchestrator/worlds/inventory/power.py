@@ -6,6 +6,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from installation.programs import run_program
@@ -26,27 +27,20 @@ _RESET = f"""[ -w {_TRIGGER} ] || exit 1
 setsid sh -c 'sleep 0.2; echo b > {_TRIGGER}' </dev/null >/dev/null 2>&1 &"""
 
 
+@dataclass(eq=False)
 class HostsPower:
     """The power switches of hosts, each with its own commands.
 
-    `on_back` gets the names of booted hosts before `restore` returns. After a reset (sysrq) a host boots automatically;
-    it counts as off until it is restored, because no broker runs on it until then.
+    `_on_back` gets the names of booted hosts before `restore` returns. After a reset (sysrq) a host boots by itself; it
+    counts as off until it is restored, because no broker runs on it until then.
     """
 
-    def __init__(
-        self,
-        inventory: Mapping[str, InventoryHost],
-        hosts: Mapping[str, SshHost],
-        accesses: Mapping[str, HostAccess],
-        on_back: Callable[[Collection[str]], None],
-        time_scale: float = 1.0,
-    ) -> None:
-        self._inventory = inventory
-        self._hosts = hosts
-        self._accesses = accesses
-        self._on_back = on_back
-        self._scale = time_scale
-        self._off: set[str] = set()
+    _inventory: Mapping[str, InventoryHost]
+    _hosts: Mapping[str, SshHost]
+    _accesses: Mapping[str, HostAccess]
+    _on_back: Callable[[Collection[str]], None]
+    _scale: float = 1.0
+    _off: set[str] = field(default_factory=set, init=False)
 
     def is_on(self, name: str) -> bool:
         return name not in self._off

@@ -11,7 +11,7 @@ import tarfile
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from typing import IO, Any, Final
@@ -69,28 +69,21 @@ _TRACE = re.compile(r"^(from )?/\S+:\d+:in ")
 _FIRST_LINES = 8
 
 
+@dataclass(eq=False)
 class VagrantUp:
     """One `vagrant up` of nodes that do not exist yet.
 
-    `alive(name)`: whether a node's machine runs. `last_words(name)`: the end of its console output."""
+    `_alive(name)`: whether a node's machine runs. `_last_words(name)`: the end of its console output."""
 
-    def __init__(
-        self,
-        names: Sequence[str],
-        environment: Mapping[str, str],
-        log: Path,
-        alive: Callable[[str], bool],
-        last_words: Callable[[str], str],
-    ) -> None:
-        self._names = names
-        self._environment = environment
-        self._log = log
-        self._alive = alive
-        self._last_words = last_words
-        self._booting: set[str] = set()
-        self._seen_alive: set[str] = set()
-        self._ready: set[str] = set()
-        self._lines: list[str] = []
+    _names: Sequence[str]
+    _environment: Mapping[str, str]
+    _log: Path
+    _alive: Callable[[str], bool]
+    _last_words: Callable[[str], str]
+    _booting: set[str] = field(default_factory=set, init=False)
+    _seen_alive: set[str] = field(default_factory=set, init=False)
+    _ready: set[str] = field(default_factory=set, init=False)
+    _lines: list[str] = field(default_factory=list, init=False)
 
     def run(self, time_scale: float, on_progress: Progress) -> None:
         """Boot all nodes and wait until each answers. Raises `BootError` with the node and the cause, and `WorldError`
@@ -654,8 +647,8 @@ class VagrantLab(Lab):
             list(self._machines),
             self._environment(image),
             PLACE / "vagrant.log",
-            alive=lambda name: self._machines[name].pid() is not None,
-            last_words=lambda name: self._machines[name].last_words(),
+            lambda name: self._machines[name].pid() is not None,
+            lambda name: self._machines[name].last_words(),
         ).run(self.time_scale, on_progress)
         for_each(self._machines.values(), self._greet)
         targets = {name: self._target(name, image, provisions) for name in self._machines}

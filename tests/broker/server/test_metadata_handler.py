@@ -29,9 +29,7 @@ def handler(image: MetadataImage, *, caught_up: bool, controller: int | None = 1
     events[0].set()
     if caught_up:
         events[1].set()
-    return MetadataHandler(
-        lambda: image, "PLAINTEXT", *events, controller_id=lambda: controller, turns=Turns(), node_id=node_id
-    )
+    return MetadataHandler(lambda: image, "PLAINTEXT", *events, lambda: controller, Turns(), node_id)
 
 
 def test_fenced_brokers_are_listed_in_metadata() -> None:
