@@ -25,6 +25,7 @@ def written(directory: Path, change: Callable[[str], str] = str, campaign: Calla
 
 
 def short(campaign: str) -> str:
+    """With the least load that has a fault."""
     return campaign.replace("duration_s = 10", "duration_s = 4")
 
 
@@ -44,20 +45,20 @@ def test_the_example_of_the_page_passes_and_is_judged_by_the_stored_text(tmp_pat
 @pytest.mark.parametrize("name", ["late-append", "own-promise-broken"])
 def test_an_expected_contradiction_meets_its_cell(tmp_path: Path, name: str) -> None:
     cell = CELL.replace("late-append", name)
-    path = written(tmp_path, lambda text: text.replace(STRICT, NEVER), lambda text: text + cell)
+    path = written(tmp_path, lambda text: text.replace(STRICT, NEVER), lambda text: short(text) + cell)
     answer = run(path)
     assert answer.code == 0, answer
     assert ask("gate", tmp_path / "store").code == 0
 
 
 def test_a_contradiction_fails_a_cell_that_must_pass(tmp_path: Path) -> None:
-    answer = run(written(tmp_path, lambda text: text.replace(STRICT, NEVER)))
+    answer = run(written(tmp_path, lambda text: text.replace(STRICT, NEVER), short))
     assert answer.code == 1
     assert "late-append: prompt.py:Prompt: " in answer.out
 
 
 def test_a_checker_that_fails_leaves_the_campaign_unknown(tmp_path: Path) -> None:
-    answer = run(written(tmp_path, lambda text: text.replace("append.ret", "append.returned")))
+    answer = run(written(tmp_path, lambda text: text.replace("append.ret", "append.returned"), short))
     assert answer.code == 2
     assert "prompt.py:13: AttributeError: an operation has no column 'returned'" in answer.out
 

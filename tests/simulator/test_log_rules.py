@@ -9,6 +9,7 @@ from broker.log import recovery
 from broker.log.log import PartitionLog
 from broker.log.log_config import LogConfig
 from broker.ports import Disk
+from simulator.client import SimulatedClient
 from simulator.cluster import SimulatedCluster
 from simulator.disk import SimulatedDisk
 from simulator.loop import new_loop
@@ -64,6 +65,30 @@ def test_a_log_restarts_at_the_start_of_the_leaders_log(late: int, monkeypatch: 
         assert found == {}
 
 
+async def with_an_absent_follower(cluster: SimulatedCluster) -> tuple[SimulatedClient, str, str]:
+    """A client, the leader, and the other replica, which ended after the first of 21 records."""
+    client = await started(cluster)
+    await client.create_topic(TOPIC, replication_factor=2)
+    await client.produce(TOPIC, 0, [b"x"])
+    leader = await client.leader_of(TOPIC, 0)
+    state = cluster.node(f"n{leader}").image.partition(TOPIC, 0)
+    assert state is not None
+    (away,) = (f"n{replica}" for replica in state.replicas if replica != leader)
+    cluster.kill(away)
+    for _ in range(20):
+        await client.produce(TOPIC, 0, [b"x" * 1000])
+    return client, f"n{leader}", away
+
+
+async def log_of_restarted(cluster: SimulatedCluster, away: str) -> PartitionLog:
+    """The log of the other replica, which is started again."""
+    cluster.start(away)
+    await cluster.ready()
+    behind = cluster.node(away).replicas.partition(TOPIC, 0)
+    assert behind is not None
+    return behind.log
+
+
 def test_a_log_starts_at_the_start_offset_written_before_a_kill(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -83,26 +108,14 @@ def test_a_log_starts_at_the_start_offset_written_before_a_kill(
 
         async def story() -> None:
             nonlocal held
-            client = await started(cluster)
-            await client.create_topic(TOPIC, replication_factor=2)
-            await client.produce(TOPIC, 0, [b"x"])
-            leader = await client.leader_of(TOPIC, 0)
-            state = cluster.node(f"n{leader}").image.partition(TOPIC, 0)
-            assert state is not None
-            (away,) = (f"n{replica}" for replica in state.replicas if replica != leader)
-            cluster.kill(away)
-            for _ in range(20):
-                await client.produce(TOPIC, 0, [b"x" * 1000])
+            client, leader, away = await with_an_absent_follower(cluster)
             await cluster.until(lambda: bool(written))
-            cluster.kill(f"n{leader}")
+            cluster.kill(leader)
             held = False
-            cluster.start(f"n{leader}")
+            cluster.start(leader)
             await client.leader_of(TOPIC, 0)
-            cluster.start(away)
-            await cluster.ready()
-            behind = cluster.node(away).replicas.partition(TOPIC, 0)
-            assert behind is not None
-            await cluster.until(lambda: behind.log.log_start_offset == written[0])
+            behind = await log_of_restarted(cluster, away)
+            await cluster.until(lambda: behind.log_start_offset == written[0])
 
         cluster.run(story())
     assert cluster.watch.findings.found == ()
@@ -126,26 +139,14 @@ def test_a_segment_lost_in_recovery_is_distinguished_from_a_deleted_one(
 
         async def story() -> None:
             nonlocal restarted
-            client = await started(cluster)
-            await client.create_topic(TOPIC, replication_factor=2)
-            await client.produce(TOPIC, 0, [b"x"])
-            leader = await client.leader_of(TOPIC, 0)
-            state = cluster.node(f"n{leader}").image.partition(TOPIC, 0)
-            assert state is not None
-            (away,) = (f"n{replica}" for replica in state.replicas if replica != leader)
-            cluster.kill(away)
-            for _ in range(20):
-                await client.produce(TOPIC, 0, [b"x" * 1000])
-            cluster.kill(f"n{leader}")
+            client, leader, away = await with_an_absent_follower(cluster)
+            cluster.kill(leader)
             restarted = True
-            cluster.start(f"n{leader}")
+            cluster.start(leader)
             await client.leader_of(TOPIC, 0)
-            cluster.start(away)
-            await cluster.ready()
-            behind = cluster.node(away).replicas.partition(TOPIC, 0)
-            assert behind is not None
-            await cluster.until(lambda: behind.log.log_end_offset == 21)
-            assert (behind.log.log_start_offset > 0) == forgets
+            behind = await log_of_restarted(cluster, away)
+            await cluster.until(lambda: behind.log_end_offset == 21)
+            assert (behind.log_start_offset > 0) == forgets
 
         cluster.run(story())
     anomalies = [

@@ -70,6 +70,15 @@ async def taken(node: Node) -> None:
         await asyncio.sleep(0.01)
 
 
+async def in_handover() -> tuple[Node, asyncio.Task[ElectLeadersResponse]]:
+    """Broker 2 has lost the partition at a client's wish, and no broker leads it yet."""
+    node = await led_by_the_second()
+    await node.heartbeat(2)
+    answer = asked(node)
+    await taken(node)
+    return node, answer
+
+
 async def elected_after_a_session(node: Node, *brokers: int, most_beats: int = 3) -> None:
     """The next controller, which gets heartbeats of these brokers, elects broker 1 after a session."""
     node.lead(epoch=2)
@@ -102,10 +111,7 @@ async def test_an_uninformed_leader_gets_no_lease_and_its_successor_waits_for_th
 
 @pytest.mark.conforms("H31")
 async def test_an_informed_leader_is_replaced_at_its_next_heartbeat() -> None:
-    node = await led_by_the_second()
-    await node.heartbeat(2)
-    answer = asked(node)
-    await taken(node)
+    node, answer = await in_handover()
     assert not answer.done()
     assert not (await node.heartbeat(2)).is_fenced
     await answer
@@ -115,10 +121,7 @@ async def test_an_informed_leader_is_replaced_at_its_next_heartbeat() -> None:
 
 @pytest.mark.conforms("H31")
 async def test_the_next_controller_continues_a_handover_after_every_possible_lease() -> None:
-    node = await led_by_the_second()
-    await node.heartbeat(2)
-    answer = asked(node)
-    await taken(node)
+    node, answer = await in_handover()
     node.controller.leadership_changed(None)
     await answer
     await elected_after_a_session(node, 1, 2)
@@ -180,10 +183,7 @@ async def test_an_unclean_election_that_waits_for_the_next_controller_does_not_c
 
 
 async def test_an_election_that_was_refused_is_held_again() -> None:
-    node = await led_by_the_second()
-    await node.heartbeat(2)
-    answer = asked(node)
-    await taken(node)
+    node, answer = await in_handover()
     node.quorum.most_records = 0
     assert not (await node.heartbeat(2)).is_fenced
     await asyncio.sleep(BEAT_S)

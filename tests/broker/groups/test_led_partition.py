@@ -1,8 +1,9 @@
 """A coordinator answers while it leads the partition and after it has read its committed records."""
 
 import asyncio
+import contextlib
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -93,14 +94,20 @@ def an_offset(group: str, offset: int) -> bytearray:
     return bytearray(build_batch([Record(0, 0, key, value)]))
 
 
-async def test_a_commit_that_is_answered_late_and_committed_in_the_same_turn_is_shown(tmp_path: Path) -> None:
-    async with Cluster(tmp_path, replica_fetch_wait_max_ms=60_000, replica_lag_time_max_ms=60_000) as cluster:
+@contextlib.asynccontextmanager
+async def without_answers_of_the_follower(directory: Path) -> AsyncIterator[tuple[Cluster, Node, LedPartition]]:
+    """A led partition whose commits wait, because the other replica gets no record."""
+    async with Cluster(directory, replica_fetch_wait_max_ms=60_000, replica_lag_time_max_ms=60_000) as cluster:
         await cluster.start(1, 2)
         await cluster.create_topic([1, 2])
-        node = cluster.nodes[1]
-        led = coordinator(node)
+        led = coordinator(cluster.nodes[1])
         await until(lambda: led.loaded)
         cluster.cut.add((2, 1))
+        yield cluster, cluster.nodes[1], led
+
+
+async def test_a_commit_that_is_answered_late_and_committed_in_the_same_turn_is_shown(tmp_path: Path) -> None:
+    async with without_answers_of_the_follower(tmp_path) as (cluster, node, led):
         place = OffsetCommitRequestPartition(0, 7, -1, "")
         request = OffsetCommitRequest("g", -1, "", topics=[Topic("t", [place])])
         answer = led.ask(
@@ -118,13 +125,7 @@ async def test_a_commit_that_is_answered_late_and_committed_in_the_same_turn_is_
 
 @pytest.mark.conforms("CG-3")
 async def test_the_first_of_two_pending_commits_is_shown_at_its_commit(tmp_path: Path) -> None:
-    async with Cluster(tmp_path, replica_fetch_wait_max_ms=60_000, replica_lag_time_max_ms=60_000) as cluster:
-        await cluster.start(1, 2)
-        await cluster.create_topic([1, 2])
-        node = cluster.nodes[1]
-        led = coordinator(node)
-        await until(lambda: led.loaded)
-        cluster.cut.add((2, 1))
+    async with without_answers_of_the_follower(tmp_path) as (cluster, node, led):
 
         def commit(offset: int) -> asyncio.Future[Any]:
             place = OffsetCommitRequestPartition(0, offset, -1, "")
