@@ -183,14 +183,19 @@ def wrong_starts(node: str, events: Reports, other_reports: Sequence[Reports]) -
 
     A follower starts its log again with `truncated` (rule `leader-start`) at the leader's log start, or with
     `bootstrapped` above it. The leader is one of the other replicas: R7 takes the lowest log start and R8 the highest
-    local start of all others at that time, so a rule that is broken is broken for every possible leader.
+    local start of all others at that time, so a rule that is broken is broken for every possible leader. A disk that
+    hangs delays the new start: the leader may have stated it at any time since the follower had this leader.
     """
+    roles = dict[tuple[str, int], Mapping[str, Any]]()
     for event in events:
+        if event.get("event") == "partition_role":
+            roles[event["topic"], event["partition"]] = event
         start = _restarted_at(event)
-        neighbours = (
-            [] if start is None else [report for reports in other_reports for report in _around(reports, event)]
-        )
-        if start is None or not neighbours:
+        if start is None:
+            continue
+        since = roles.get((event["topic"], event["partition"]), event)
+        neighbours = [report for reports in other_reports for report in _between(reports, since, event)]
+        if not neighbours:
             continue
         lowest = min(report["log_start_offset"] for report in neighbours)
         highest = max(report["local_start_offset"] for report in neighbours)
@@ -213,17 +218,17 @@ def _restarted_at(event: Mapping[str, Any]) -> int | None:
     return None
 
 
-def _around(reports: Reports, event: Mapping[str, Any]) -> Reports:
-    """A node's last report `replica_starts` of a partition before an event, and the first one after it: the changes in
-    between are not traced."""
+def _between(reports: Reports, since: Mapping[str, Any], event: Mapping[str, Any]) -> Reports:
+    """A node's reports `replica_starts` of a partition between two events, with the last one before and the first one
+    after: the changes in between are not traced."""
     partition = (event["topic"], event["partition"])
     starts = [
         report
         for report in reports
         if report.get("event") == "replica_starts" and (report["topic"], report["partition"]) == partition
     ]
-    at = sum(moment(report) <= moment(event) for report in starts)
-    return starts[max(at - 1, 0) : at + 1] if at else ()
+    first, last = (sum(moment(report) <= moment(limit) for report in starts) for limit in (since, event))
+    return starts[max(first - 1, 0) : last + 1] if last else ()
 
 
 def _wrong_start(kind: str, node: str, event: Mapping[str, Any], start: int, reason: str) -> Anomaly:

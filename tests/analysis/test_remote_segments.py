@@ -509,6 +509,14 @@ def test_any_other_replica_may_be_the_leader_at_which_a_follower_starts() -> Non
     assert list(rules.wrong_starts("n2", [event], [LEADER, [starts(2, 10, 10, -1)]])) == []
 
 
+@pytest.mark.parametrize(("wall", "names"), [(5, []), (10, ["follower-starts-below-log"])])
+def test_a_leader_may_have_stated_the_start_while_the_disk_of_its_follower_hung(wall: int, names: list[str]) -> None:
+    role = {"event": "partition_role", "wall": wall, "topic": "log", "partition": 0, "role": "follower"}
+    late = restarts(11, 20, above=False)
+    leader = [*LEADER, starts(10, 30, 50, 70)]
+    assert [each.name for each in rules.wrong_starts("n2", [role, late], [leader])] == names
+
+
 def test_an_event_that_expects_another_state_has_no_effect(tmp_path: Path) -> None:
     late = json.loads(json_update(A, "DELETE_STARTED")) | {"expected": "COPY_STARTED"}
     write_events(
