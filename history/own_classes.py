@@ -27,7 +27,7 @@ def class_in(use: str, text: str, base: type[C], meant: str) -> type[C]:
     sys.modules[module.__name__] = module  # dataclasses look there for the types of their fields
     try:
         exec(compile(text, file, "exec"), module.__dict__)
-    except BaseException as error:
+    except (Exception, SystemExit) as error:  # Ctrl-C ends the command
         raise OwnClassError(f"it cannot be loaded: {place_in(file, error)}") from error
     own_class = getattr(module, class_name, None)
     if not isinstance(own_class, type) or not issubclass(own_class, base):

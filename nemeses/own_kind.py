@@ -290,6 +290,8 @@ def fault_problem(class_: type[FaultKind], taken: Collection[str]) -> str:
     for each in class_.parameters:
         if each.default is None and each.drawn is None:
             return f"parameters: {each.name} has neither a default nor a range `drawn`; give it one of them"
+        if each.contradiction:
+            return f"parameters: {each.contradiction}; correct the Parameter"
     damage, words = class_.may_destroy, [str(each) for each in Damage]
     if isinstance(damage, str) or (unknown := [each for each in damage if each not in words]):
         return (

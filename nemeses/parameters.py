@@ -44,6 +44,20 @@ class Parameter:
             raise ParameterError(self.name, f"{value} is not {self.bounds}{remedy}")
 
     @property
+    def contradiction(self) -> str:
+        """Why no schedule can have a value of it; empty if its own numbers agree."""
+        if not 0 <= self.least <= self.most:
+            return f"{self.name}: the least value {self.least:g} is not 0 to the most, {self.most:g}"
+        values = {"default": () if self.default is None else (self.default,), "drawn": self.drawn or ()}
+        for field, numbers in values.items():
+            for number in numbers:
+                if not self.least <= (abs(number) if self.signed else number) <= self.most:
+                    return f"{self.name}: {field} {number:g} is not {self.bounds}"
+        if self.drawn and not 0 < self.drawn[0] <= self.drawn[1]:
+            return f"{self.name}: drawn {self.drawn[0]:g} to {self.drawn[1]:g}: two rising numbers above 0 are needed"
+        return ""
+
+    @property
     def bounds(self) -> str:
         """The allowed values, for messages."""
         signs = ", forward or (negative) back" if self.signed else ""

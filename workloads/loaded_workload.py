@@ -147,6 +147,12 @@ class LoadedWorkload:
             if (operation := drawn.next()) is None:
                 break
             functions.append(operation.function)
+        for name in made.queries:
+            if not callable(getattr(client_class, name, None)):
+                raise OwnClassError(
+                    f"{self.file}: {self.class_.__name__}.queries has {name!r}, and {client_class.__name__} has no "
+                    f"such method; the operations are {', '.join(sorted({*functions}))}"
+                )
         queries_share = sum(function in made.queries for function in functions) / len(functions)
         return Rehearsal(queries_share, frozenset(functions + ([first_query.function] if first_query else [])))
 

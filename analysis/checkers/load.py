@@ -49,7 +49,10 @@ def check(run: CheckedRun) -> Outcome:
         share = (
             f"{load.changes_under_load / planned:.0%} of the {counted(planned, f'planned {change}')} were acknowledged"
         )
-        text = f"only {share} under load, {needs.min_share:.0%} are needed{load.weak_words_under_load}"
+        text = (
+            f"only {share} under load, {needs.min_share:.0%} are needed (min_share of [checks])"
+            f"{load.weak_words_under_load}"
+        )
         doubts.append(SMALL_SHARE.says(text))
     doubts += [*SHORT_LOAD.say(_too_short(run)), *NO_LOAD.say(_of_faults(run))]
     counts = f"{counted(load.changes, f'acknowledged {change}')}, {counted(load.queries_under_load, query, queries)}"

@@ -42,7 +42,8 @@ def check(run: CheckedRun) -> Outcome:
         result = run_own_check(use, text, run.description.workload.own, run.tables, output)
         anomalies += _anomalies(use, result)
         doubts += (f"{use}: {reason}" for reason in _lacking(result))
-        promises.append(f"{result.promise} ({counted(sum(result.answered.values()), 'answered operation')})")
+        promise = f"not checked: {result.promise}" if result.failure else result.promise
+        promises.append(f"{promise} ({counted(sum(result.answered.values()), 'answered operation')})")
     detail = "; ".join(promises)
     if anomalies and run.description.workload.judge == "own" and run.may_lack_writes:
         doubts += (f"{anomaly.name}: {anomaly.sentence}: {LOST_CALLS}" for anomaly in anomalies)

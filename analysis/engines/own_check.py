@@ -110,7 +110,11 @@ def _result(process: subprocess.Popen[str], use: str) -> OwnCheck:
     failure = str(summary.get("failure", ""))
     if not summary:
         code = process.wait()
-        late = f"it has not ended after {limit_s:g} s" if declared else f"it was not loaded within {limit_s:g} s"
+        late = (
+            f"it has not ended after {limit_s:g} s, the limit_s of its class"
+            if declared
+            else f"it was not loaded within {limit_s:g} s"
+        )
         failure = late if is_over.is_set() else f"its process ended with exit code {code}"
     counts = {**dict.fromkeys(contradictions, 1), **summary.get("counts", {})}
     return OwnCheck(declared.get("promise", use), declared.get("needs", {}), contradictions, counts, answered, failure)

@@ -1,7 +1,8 @@
 """The shapes of operations: what the operations of one kind of workload have as columns, and how tables store them.
 
-A new kind of workload declares a `Shape` here. The readers of clients' records (`history/record/client_reader.py`) and
-the tables with their index (`history/record/operation_tables.py`) are the same for all shapes.
+A kind of workload names its shape. Most new kinds need no new one: `free` has functions of any name. The readers of
+clients' records (`history/record/client_reader.py`) and the tables with their index
+(`history/record/operation_tables.py`) are the same for all shapes.
 """
 
 from collections.abc import Callable, Mapping, Sequence

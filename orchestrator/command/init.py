@@ -1,14 +1,17 @@
 """`brownout init`: writes the files from which a user starts to test a system."""
 
 import argparse
+import ast
+import builtins
 import re
 import shlex
 import sys
 from pathlib import Path
 from typing import Final
 
-from installation.commands import command
-from installation.files import PROJECT_ROOT
+from installation.commands import command, joined
+from installation.files import PROJECT_ROOT, is_installed
+from nemeses.registry import KINDS
 from orchestrator.campaign.lookup import shortest
 from orchestrator.cleanup import clean_up
 from orchestrator.command.shared.declaration import Command
@@ -46,8 +49,18 @@ def _write_part(directory: Path, part: str, name: str) -> int:
     write(directory, texts)
     module, test = texts
     say(f"written to {directory}: {module}, {test}")
-    say(f"next: the head of {directory / module} has the lines of a campaign; test it with: pytest {directory / test}")
+    say(
+        f"next: the head of {directory / module} has its lines of a campaign. `{command('init', 'DIR')}` writes a whole"
+    )
+    say(f"  campaign with its system, and `{command('docs', f'own-{part}s')}` has a complete example")
+    say(f"test it with: {_pytest(directory / test)}")
     return EXIT_PASS
+
+
+def _pytest(test: Path) -> str:
+    """The command for a test of a user's class. In a checkout `brownout_api` is not an installed package."""
+    place = "" if is_installed() else f"PYTHONPATH={joined([str(PROJECT_ROOT)])} "
+    return place + joined([sys.executable, "-m", "pytest", str(test)])
 
 
 def part_files(part: str, name: str) -> dict[str, str]:
@@ -59,12 +72,26 @@ def part_files(part: str, name: str) -> dict[str, str]:
     module = "_".join(_WORDS.findall(name)).lower()
     if module in sys.stdlib_module_names or (PROJECT_ROOT / module).is_dir():
         raise UsageError(f"--{part} {name}: {module}.py is a module of Python's or Brownout's; choose another name")
+    if name in _names_of(part):
+        raise UsageError(f"--{part} {name}: the written file needs another {name}; choose another name")
+    if part == "fault" and (kind := module.replace("_", "-")) in KINDS:
+        raise UsageError(f"--fault {name}: Brownout has a kind of fault {kind!r}; choose another name")
     texts = {}
     for path in sorted((PARTS / part).glob("*my_*"), key=lambda path: path.name):
         text = path.read_text(encoding="utf-8").replace(f"my_{part}", module).replace(f"My{part.title()}", name)
         text = text.replace(f"my-{part}", module.replace("_", "-"))
         texts[path.name.removesuffix(".txt").replace(f"my_{part}", module)] = text
     return texts
+
+
+def _names_of(part: str) -> set[str]:
+    """The names that the class of a part cannot have: those that its files import, and those of Python."""
+    names = set(dir(builtins))
+    for path in (PARTS / part).glob("*my_*"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom | ast.Import):
+                names |= {alias.asname or alias.name for alias in node.names}
+    return {name for name in names if "My" not in name}
 
 
 def files(directory: Path, workload: str) -> dict[str, str]:

@@ -246,11 +246,11 @@ def test_a_crashed_process_is_an_anomaly_and_not_also_a_doubt(tmp_path: Path) ->
         ({"checks__min_queries": 9}, "only 0 answered queries of logs' ends under load, 9 are needed"),
         (
             {"checks__min_ok": 1, "plan__changes": 2 * RECORDS + 1},
-            "only 49% of the 81 planned appends were acknowledged under load, 50% are needed",
+            "only 49% of the 81 planned appends were acknowledged under load, 50% are needed (min_share of [checks])",
         ),
         (
             {"checks__min_share": 0.9, "plan__changes": 50},
-            "only 80% of the 50 planned appends were acknowledged under load, 90% are needed",
+            "only 80% of the 50 planned appends were acknowledged under load, 90% are needed (min_share of [checks])",
         ),
         ({"checks__min_share": 7}, "run.toml: [checks] min_share is 7: expected float <= 1.0"),
         ({"checks__min_share": float("nan")}, "run.toml: [checks] min_share is nan: expected float >= 0.0"),
@@ -305,7 +305,8 @@ def test_appends_with_weak_acks_do_not_count_as_acknowledged_load(tmp_path: Path
     weak = f"; {RECORDS} more had a lower acks than -1, which no rule protects"
     assert verdict.reasons[:2] == (
         f"only 0 acknowledged appends, {RECORDS} are needed{weak}",
-        f"only 0% of the {RECORDS} planned appends were acknowledged under load, 50% are needed{weak}",
+        f"only 0% of the {RECORDS} planned appends were acknowledged under load, 50% are needed (min_share of [checks])"
+        f"{weak}",
     )
     assert (verdict.stats["acknowledged"], verdict.stats["acknowledged_weak"]) == (0, RECORDS)
 

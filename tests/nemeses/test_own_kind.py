@@ -211,6 +211,16 @@ WRONG = {
         source('parameters = (Parameter("count", "", "", 1, 2),)'),
         "count has neither a default nor a range `drawn`",
     ),
+    **{
+        f"a parameter with {values}": (source(f'parameters = (Parameter("count", "B", "", {values}),)'), message)
+        for values, message in {
+            "1, 8, default=20": "count: default 20 is not 1 to 8 B",
+            "1, 8, drawn=(100, 200)": "count: drawn 100 is not 1 to 8 B",
+            "1, 8, drawn=(4, 2)": "count: drawn 4 to 2: two rising numbers above 0",
+            "0, 8, drawn=(0, 2)": "count: drawn 0 to 2: two rising numbers above 0",
+            "5, 2, default=1": "count: the least value 5 is not 0 to the most, 2",
+        }.items()
+    },
     "unknown damage": (source("may_destroy = ('moon',)"), "may_destroy: 'moon' is not"),
     "damage as a text": (source("may_destroy = 'progress'"), "may_destroy: 'progress' is not a list of"),
     "no time": (source("limit_s = 0"), "limit_s: seconds are needed"),

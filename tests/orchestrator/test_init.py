@@ -123,6 +123,22 @@ def test_a_name_that_no_class_can_have_is_refused(
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.parametrize(
+    "asked",
+    ["workload Client", "workload Operation", "workload Iterator", "workload Any", "workload Exception", "fault Kill",
+     "fault FaultKind", "checker HistoryChecker"],
+)  # fmt: skip
+def test_a_name_that_its_file_or_brownout_has_is_refused(
+    tmp_path: Path, asked: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    part, name = asked.split()
+    assert main(["init", str(tmp_path / "new"), f"--{part}", name]) == EXIT_USAGE
+    complaint = capsys.readouterr().err
+    assert complaint.startswith(f"brownout: --{part} {name}: ")
+    assert complaint.endswith("; choose another name\n")
+    assert not (tmp_path / "new").exists()
+
+
 @pytest.mark.parametrize("name", ["Json", "History"])
 def test_a_name_of_a_module_of_python_or_brownout_is_refused(
     tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]

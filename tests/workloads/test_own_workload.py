@@ -278,6 +278,18 @@ def test_an_error_names_the_line_of_a_wrong_operation(body: str) -> None:
     assert "work.py" in str(refused.value)
 
 
+def test_a_query_that_the_client_lacks_is_refused() -> None:
+    loaded = LoadedWorkload.of_text("work.py:Work", TEXT.replace('("get",)', '("got",)'))
+    with pytest.raises(OwnClassError, match=r"Work\.queries has 'got', and Store has no such method") as refused:
+        loaded.rehearse(loaded.parameters({}), _store())
+    assert str(refused.value).endswith("the operations are get, put")
+
+
+def test_an_interrupt_while_a_file_is_loaded_ends_the_command() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        LoadedWorkload.of_text("work.py:Work", "raise KeyboardInterrupt")
+
+
 def test_a_file_with_the_name_of_a_room_replaces_no_room(file: Path) -> None:
     named = file.rename(file.parent / "nodeimage.py")
     assert load_class(f"{named}:Store", Client).__module__ == "client_nodeimage"
