@@ -126,8 +126,8 @@ async def alter(port: int, kind: int, name: str, settings: Mapping[str, str]) ->
 
 
 async def assign(port: int, topic: str, replicas: list[int]) -> None:
-    wanted = Topic(topic, [ReassignablePartition(0, replicas)])
-    request = AlterPartitionReassignmentsRequest(topics=[wanted])
+    reassigned_topic = Topic(topic, [ReassignablePartition(0, replicas)])
+    request = AlterPartitionReassignmentsRequest(topics=[reassigned_topic])
     end = time.monotonic() + PATIENCE_S
     while True:
         answer = await ask(await controller(port), request, ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0)
@@ -147,10 +147,12 @@ async def wait_for_isr(port: int, topic: str, nodes: list[int]) -> None:
 
 async def offset(port: int, topic: str, timestamp: int) -> int:
     """What ListOffsets answers for the partition."""
-    wanted = Topic(topic, [ListOffsetsPartition(timestamp=timestamp)])
+    listed_topic = Topic(topic, [ListOffsetsPartition(timestamp=timestamp)])
     end = time.monotonic() + PATIENCE_S
     while True:
-        answer = await ask(port, ListOffsetsRequest(replica_id=-1, topics=[wanted]), ApiKey.LIST_OFFSETS, LIST_VERSION)
+        answer = await ask(
+            port, ListOffsetsRequest(replica_id=-1, topics=[listed_topic]), ApiKey.LIST_OFFSETS, LIST_VERSION
+        )
         assert isinstance(answer, ListOffsetsResponse)
         partition = answer.topics[0].partitions[0]
         if partition.error_code == ErrorCode.NONE:
@@ -295,8 +297,8 @@ async def consume(port: int, topic: str, end: int) -> float:
     at = total = 0
     started = time.perf_counter()
     while at < end:
-        wanted = FetchTopic(topic, partitions=[FetchPartition(fetch_offset=at, partition_max_bytes=FETCH_BYTES)])
-        request = FetchRequest(max_wait_ms=500, min_bytes=1, max_bytes=FETCH_BYTES, topics=[wanted])
+        fetched_topic = FetchTopic(topic, partitions=[FetchPartition(fetch_offset=at, partition_max_bytes=FETCH_BYTES)])
+        request = FetchRequest(max_wait_ms=500, min_bytes=1, max_bytes=FETCH_BYTES, topics=[fetched_topic])
         writer.write(encode_request(request, FETCH_VERSION, 1, CLIENT))
         frame = await reader.readexactly(struct.unpack(">i", await reader.readexactly(4))[0])
         _, position = decode_response_header(APIS[ApiKey.FETCH], FETCH_VERSION, frame)

@@ -238,7 +238,10 @@ class Stages:
 
     def end(self, stage: str) -> None:
         """What was used since the last stage was in this one."""
-        self.cpu_s[stage] += self.use.cpu_s()
+        cpu_s = self.use.cpu_s()
+        if cpu_s < -1:  # Spark ends idle workers after a minute, on a machine with much other work
+            raise SystemExit(f"{stage}: the processor time of ended workers is lost; measure on a quiet machine")
+        self.cpu_s[stage] += cpu_s
 
     def of(self, stage: Callable[..., str], function: Callable[..., Any]) -> Callable[..., Any]:
         """The function; each call of it is a stage, with a name by its arguments."""

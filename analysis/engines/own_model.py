@@ -139,8 +139,8 @@ def _judge_transactions(name: str, calls: Operations, consistency: str) -> Model
     rows = sorted((row for part in calls.parts(*_COLUMNS, *_MORE) for row in part.to_pylist()), key=itemgetter("inv"))
     size = f"{name}: {counted(len(rows), 'transaction')}"
     if strange := next((row for row in rows if row["function"] not in TRANSACTIONS_OF[name]), None):
-        known = ", ".join(TRANSACTIONS_OF[name])
-        doubt = f"{strange['client']}: {strange['function']}: the model has only the functions {known}"
+        functions = ", ".join(TRANSACTIONS_OF[name])
+        doubt = f"{strange['client']}: {strange['function']}: the model has only the functions {functions}"
         return ModelReport(size, doubts=(doubt,))
     if not rows:
         return ModelReport(size, doubts=(f"{name}: no transaction was recorded",))
@@ -163,7 +163,8 @@ def _judge_transactions(name: str, calls: Operations, consistency: str) -> Model
 
 
 def _transactions(rows: Sequence[dict[str, Any]]) -> Iterator[ForeignOperation]:
-    """A call of unknown outcome may still happen while its client goes on, so the client is another process then."""
+    """The rows as operations of a file, with their numbers as lines. A call of unknown outcome may still happen while
+    its client goes on, so the client is another process then."""
     lost = dict[int, int]()
     numbers = dict[tuple[int, int], int]()
     for line, row in enumerate(rows, 1):
@@ -172,13 +173,13 @@ def _transactions(rows: Sequence[dict[str, Any]]) -> Iterator[ForeignOperation]:
         if outcome == INFO:
             lost[process] = lost.get(process, 0) + 1
         is_answered, ret = outcome == OK, INF if outcome == INFO else row["ret"]
-        asked, answer = (
+        steps, answered_steps = (
             None if text is None else with_named_steps(form_of_json(decode(text)))
             for text in (row["argument"], row["result"] if is_answered else None)
         )
         completed_in = line if is_answered else 0
-        named = line, completed_in, number, row["function"], outcome
-        yield ForeignOperation(*named, row["inv"], ret, ret, asked, answer, row["error"] or "")
+        identity = line, completed_in, number, row["function"], outcome
+        yield ForeignOperation(*identity, row["inv"], ret, ret, steps, answered_steps, row["error"] or "")
 
 
 def _call(row: dict[str, Any]) -> SimpleNamespace:
