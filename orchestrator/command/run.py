@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import getpass
 import json
 import os
 import sys
@@ -64,7 +65,8 @@ def main(options: argparse.Namespace) -> int:
     seeds = [*options.seed, *listed] if options.seed else listed  # a range is not expanded: it may be huge
     store = Store(options.store or default_store())
     inventory, where = _inventory(options, campaign), _where(options)
-    spec = lab_spec(campaign, store, inventory, cells=options.cell)
+    password = _become_password(options, inventory)
+    spec = lab_spec(campaign, store, inventory, cells=options.cell, become_password=password)
     rehearse_systems(campaign, options.cell)
     choice = {"cells": options.cell, "seeds": seeds, "select": options.select, "where": where}
     if options.dry_run:
@@ -88,7 +90,15 @@ def main(options: argparse.Namespace) -> int:
     # Plots would take longer than a simulated run; `brownout analyze` makes them for the runs that are of interest.
     engine = Engine(engine_kind, plots=not (simulated or options.no_plots))
     meanwhile = analyzes_meanwhile(options, selection.lab)
-    run_options = RunOptions(selection, engine, inventory, options.keep, _shell_prefix(), meanwhile=meanwhile)
+    run_options = RunOptions(
+        selection,
+        engine,
+        inventory,
+        options.keep,
+        _shell_prefix(),
+        meanwhile=meanwhile,
+        become_password=password,
+    )
     return _make_runs(invocation, store, run_options, options)
 
 
@@ -138,7 +148,7 @@ def _make_runs(
             is_stopped = True
     if is_stopped:  # after the progress line was removed, so that the commands below can be copied
         with contextlib.suppress(OSError):  # the terminal may be closed
-            _print_how_to_continue(invocation, store, _where(options), runner.unjudged)
+            _print_how_to_continue(invocation, store, options, runner.unjudged)
             sys.stderr.flush()
         os._exit(EXIT_INTERRUPTED)  # does not wait for a Spark session that is still starting
     renew_documents(campaign_dir, store.names)
@@ -147,7 +157,7 @@ def _make_runs(
     _print(result, as_json=options.json)
     if options.resume and open_stamp(campaign_dir) is not None:
         say(
-            f"an earlier invocation is unfinished: {_resume_command(invocation, store, _where(options))}",
+            f"an earlier invocation is unfinished: {_resume_command(invocation, store, options)}",
             file=sys.stderr,
         )
     return result.decision.exit_code
@@ -173,6 +183,18 @@ def _inventory(options: argparse.Namespace, campaign: Campaign) -> Path | None:
     if not inventory.exists():
         raise UsageError(f"{inventory}: there is no such inventory; give the file that names the hosts")
     return Path(inventory).resolve()
+
+
+def _become_password(options: argparse.Namespace, inventory: Path | None) -> str | None:
+    """The sudo password that the user types for the inventory's hosts. Raises `UsageError`."""
+    if not options.ask_become_pass or options.dry_run:
+        return None
+    if inventory is None:
+        raise UsageError("--ask-become-pass: only hosts of an inventory need a password; leave it out")
+    with contextlib.suppress(EOFError):
+        if password := getpass.getpass("sudo password of the hosts: "):
+            return password
+    raise UsageError("--ask-become-pass: no password was given; type it, or set ansible_become_password")
 
 
 def _wanted_world(options: argparse.Namespace, campaign: Campaign) -> str:
@@ -223,21 +245,22 @@ def _shell_prefix() -> str:
 
 
 def _print_how_to_continue(
-    invocation: CampaignInvocation, store: Store, where: list[str], unjudged: Sequence[Path]
+    invocation: CampaignInvocation, store: Store, options: argparse.Namespace, unjudged: Sequence[Path]
 ) -> None:
     campaign_dir = store.campaign_dir(invocation.campaign.name)
     say(
         f"brownout: stopped; all processes have ended, and the recorded files are in {campaign_dir}\n"
         f"  analyze the last run:  {command('analyze', str(shortest(store.root / 'latest')))}\n"
         + "".join(f"  not analyzed yet:      {command('analyze', str(shortest(run)))}\n" for run in unjudged)
-        + f"  continue:              {_resume_command(invocation, store, where)}",
+        + f"  continue:              {_resume_command(invocation, store, options)}",
         file=sys.stderr,
     )
 
 
-def _resume_command(invocation: CampaignInvocation, store: Store, where: list[str]) -> str:
+def _resume_command(invocation: CampaignInvocation, store: Store, options: argparse.Namespace) -> str:
+    password = ["--ask-become-pass"] if options.ask_become_pass else []
     elsewhere = [] if store.root == default_store().resolve() else ["--store", str(store.root)]
-    return command("run", shown(invocation.campaign.path), "--resume", *elsewhere, *where)
+    return command("run", shown(invocation.campaign.path), "--resume", *elsewhere, *_where(options), *password)
 
 
 def _print(result: GateResult, *, as_json: bool) -> None:
@@ -270,6 +293,11 @@ def _options(command: argparse.ArgumentParser) -> None:
         help="only runs whose name CELL-SEED matches, such as 'fixed-*' or '*-[1-5]' (repeatable)",
     )
     world_option(command)
+    command.add_argument(
+        "--ask-become-pass",
+        action="store_true",
+        help="ask for the sudo password of the inventory's hosts (inventory world)",
+    )
     command.add_argument(
         "--keep",
         action="store_true",

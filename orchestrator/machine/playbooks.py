@@ -40,6 +40,7 @@ _ALIVE_INTERVAL_S = 10
 # How often ansible-runner checks whether to stop.
 _LOOK_S = 0.2
 _LAST_LINES = 15
+_PROMPT = r"BECOME password:\s*$"
 # Tasks that only include others.
 _SILENT = (
     "include_role",
@@ -56,8 +57,8 @@ class Target:
     """A host and how to reach it. `variables` are its own, in addition to those of the play.
 
     `known_hosts` has its host key; None: the first key seen is stored in the play's directory and must stay the same.
-    With `become`, tasks run as root through `sudo -n`. `time_scale`: how many times slower it is than an ordinary
-    machine; it multiplies timeouts."""
+    With `become`, tasks run as root through sudo, with its password if sudo wants one; all targets that need one
+    have the same. `time_scale`: how many times slower it is than an ordinary machine; it multiplies timeouts."""
 
     name: str
     address: str
@@ -66,6 +67,7 @@ class Target:
     key_file: Path | None = None
     known_hosts: Path | None = None
     become: bool = False
+    become_password: str | None = field(default=None, repr=False)
     time_scale: float = 1.0
     variables: Mapping[str, Any] = field(default_factory=dict)
 
@@ -129,7 +131,8 @@ def play(
         ssh = ssh_arguments(known_hosts, strategy, inventory, scale)
         environment = _environment(directory, scratch, strategy, ssh, scale)
         with always(lambda: _end_kept_connections(scratch)):
-            code = _run(directory, identity, command, environment, listener.heard)
+            password = next((target.become_password for target in targets if target.become_password is not None), None)
+            code = _run(directory, identity, command, environment, password, listener.heard)
     listener.finish()
     if code != 0 or listener.failures:
         raise listener.error(artifacts)
@@ -276,10 +279,11 @@ def _run(
     identity: str,
     command: list[str],
     environment: dict[str, str],
+    password: str | None,
     heard: Callable[[dict[str, Any]], bool],
 ) -> int:
     """Run one command under ansible-runner in a separate thread, so that an interrupt reaches the waiting main
-    thread."""
+    thread. A password is typed at Ansible's prompt: files, environment and command lines do not contain it."""
     from ansible_runner.config.runner import RunnerConfig
     from ansible_runner.runner import Runner
 
@@ -293,9 +297,10 @@ def _run(
         suppress_env_files=True,
         settings={},
         envvars=environment,
+        passwords=None if password is None else {_PROMPT: password},
     )
     config.prepare()
-    config.command = command
+    config.command = command if password is None else [*command, "--ask-become-pass"]
     config.pexpect_timeout = _LOOK_S
     # ansible-runner starts from the user's whole environment and records it: both are unwanted.
     variables = ("AWX_ISOLATED_DATA_DIR", "ANSIBLE_CALLBACK_PLUGINS", "ANSIBLE_STDOUT_CALLBACK", "RUNNER_OMIT_EVENTS")

@@ -4,7 +4,6 @@ Without TCP_NODELAY each command costs 48 ms of delayed acknowledgement; with it
 """
 
 import contextlib
-import io
 import logging
 import posixpath
 import shlex
@@ -13,7 +12,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from nemeses.mechanisms.shell import LEFT, PROCESS, brief_command
 from nemeses.ports import HostError, HostUnreachableError, Result
@@ -25,6 +24,8 @@ _USER_TIMEOUT_MS = 5_000
 _FOLLOW_CONNECT_TIMEOUT_S = 1.0
 _KEEPALIVE_S = 2
 _CHUNK = 1 << 16
+# sudo's options if it reads the password from its input. `-k`: it always reads one, which the command then never gets.
+_BY_INPUT = "-S -k -p ''"
 
 Sink = Callable[[bytes], None]
 """Takes one line, without its end."""
@@ -151,7 +152,7 @@ class SshHost:
     `condition` returns a known reason why the host is unreachable, such as a power cut; messages about lost connections
     end with it. `key_file`, `known_hosts`: None for the user's own keys, agent and known hosts. With `accept_new`, the
     key of a host that is not in `known_hosts` is added: for machines in a private network. `become`: commands run as
-    root through sudo. `time_scale` multiplies every timeout.
+    root through sudo; `become_password`: None if it wants no password. `time_scale` multiplies every timeout.
     """
 
     def __init__(
@@ -167,6 +168,7 @@ class SshHost:
         ssh_address: str | None = None,
         ssh_port: int = 22,
         become: bool = False,
+        become_password: str | None = None,
         accept_new: bool = False,
         data_dir: str = "/data",
         time_scale: float = 1.0,
@@ -183,6 +185,7 @@ class SshHost:
         self._user = user
         self._ssh_address = ssh_address or address
         self._become = become
+        self._password_line = None if become_password is None else f"{become_password}\n".encode()
         self._accept_new = accept_new
         self._time_scale = time_scale
         self._connection: Any = None
@@ -193,20 +196,14 @@ class SshHost:
         self._side_lock = threading.Lock()
 
     def run(self, command: str, *, timeout_s: float = 10.0) -> Result:
-        return self._run(self._as_root(command), timeout_s, False)
-
-    def run_as_user(self, command: str, given: str, *, timeout_s: float = 10.0) -> Result:
-        """Run a command as the login user, with `given` as its input. Raises as `run`."""
-        return self._run(command, timeout_s, io.StringIO(given))
-
-    def _run(self, command: str, timeout_s: float, given: io.StringIO | Literal[False]) -> Result:
         from invoke.exceptions import CommandTimedOut
 
+        command = self._as_root(command)
         patience_s = timeout_s * self._time_scale
         with self._lock:
             connection = self._connected()
             try:
-                done = connection.run(command, hide=True, warn=True, in_stream=given, timeout=patience_s)
+                done = connection.run(command, hide=True, warn=True, in_stream=False, timeout=patience_s)
             except CommandTimedOut as error:
                 raise HostError(
                     f"{self.name}: {brief_command(command)!r} did not end within {patience_s:g} s{self._condition()}"
@@ -264,6 +261,8 @@ class SshHost:
                 # Its input ends with the connection, and `tail --pid` and similar commands with the shell that waits
                 # for that.
                 channel.exec_command(self._as_root(f"{{ {command}\n}} </dev/null & exec cat > /dev/null"))
+                if self._password_line is not None:
+                    channel.sendall(self._password_line)
             except HostUnreachableError:
                 raise
             except Exception as error:  # as in `run`
@@ -293,7 +292,9 @@ class SshHost:
                 connection.client.close()
 
     def _as_root(self, command: str) -> str:
-        return f"sudo -n sh -c {shlex.quote(command)}" if self._become else command
+        if not self._become:
+            return command
+        return f"sudo {'-n' if self._password_line is None else _BY_INPUT} sh -c {shlex.quote(command)}"
 
     def _connected(self) -> Any:
         """The persistent connection, or a new one if it is closed: before a command is sent, a retry is safe."""
@@ -338,10 +339,18 @@ class SshHost:
         # It logs a traceback for each lost connection. Lost connections are expected here and raised as exceptions.
         logging.getLogger("paramiko").setLevel(logging.CRITICAL + 1)
 
+        password_line = self._password_line
+
         class Attentive(Remote):  # type: ignore[misc]
             """Polls for a command's end every millisecond; the default of ten is most of a short command's time."""
 
             input_sleep = 0.001
+
+            def send_start_message(self, command: str) -> None:
+                super().send_start_message(command)
+                if password_line is not None:
+                    self.channel.sendall(password_line)
+                    self.channel.shutdown_write()  # sudo would wait for a second attempt at a wrong password
 
             def kill(self) -> None:
                 """Called by a timer in a separate thread, where an exception would only be printed. The lost connection

@@ -28,7 +28,7 @@ from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -235,6 +235,7 @@ class RunOptions:
     shell_prefix: str = ""
     messages: bool = False
     meanwhile: bool = False
+    become_password: str | None = field(default=None, repr=False)
 
 
 class Runner:
@@ -277,6 +278,7 @@ class Runner:
             self._options.inventory,
             cells={planned.cell.name for planned in invocation.todo},
             keep=self._options.keep,
+            become_password=self._options.become_password,
         )
         lab = selection.lab(spec)
         require_faults(invocation.campaign, lab, selection.reason)
@@ -495,6 +497,7 @@ def lab_spec(
     *,
     cells: Collection[str] = (),
     keep: bool = False,
+    become_password: str | None = None,
 ) -> LabSpec:
     """The lab's inputs for a campaign's cells (default: all). Each call names a new directory and does not create it.
     Raises `InputError` for an unknown system."""
@@ -505,6 +508,7 @@ def lab_spec(
         software=software_of(campaign, cells),
         inventory=inventory,
         keep=keep,
+        become_password=become_password,
     )
 
 

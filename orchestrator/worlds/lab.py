@@ -5,7 +5,7 @@ makes its own nodes. A virtual machine is booted and provisioned once; each run 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Protocol
 
@@ -21,7 +21,8 @@ class LabSpec:
 
     `directory`: the lab's own (logs of booted machines, disks), created by the lab, and empty or removed after `close`.
     `software`: everything that the runs of the invocation need on its machines. `inventory`: the Ansible inventory, of
-    the inventory world only. With `keep`, an `open` that fails leaves what it has made until `close`, for inspection.
+    the inventory world only; `become_password`: for sudo on its hosts. With `keep`, an `open` that fails leaves what it
+    has made until `close`, for inspection.
     """
 
     node_count: int
@@ -30,6 +31,7 @@ class LabSpec:
     software: tuple[Software, ...] = ()
     disk_bytes: int = DISK_BYTES
     inventory: Path | None = None
+    become_password: str | None = field(default=None, repr=False)
     keep: bool = False
 
 

@@ -36,9 +36,10 @@ def ran(directory: Path, *, minutes: int = 60, user: int = 0, does: str = ":") -
 def test_the_campaign_on_a_machine_precedes_the_rest_of_the_tests(tmp_path: Path) -> None:
     calls, _, code = ran(tmp_path)
     assert code == 0
-    assert calls[:5] == ["doctor", "test", "install-packages qemu-system-x86", "image build", CAMPAIGN]
-    assert calls[5] == "test --rest"
-    assert calls[6].startswith("test -- -m vm -rs --deselect")
+    assert calls[:3] == ["doctor", "install-packages sudo", "test"]
+    assert calls[3:6] == ["install-packages qemu-system-x86", "image build", CAMPAIGN]
+    assert calls[6] == "test --rest"
+    assert calls[7].startswith("test -- -m vm -rs --deselect")
 
 
 @pytest.mark.skipif(not IS_DEBIAN, reason="the script boots machines on Debian only")

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from typing import Any
 from nemeses import Fault, Nemesis
 from nemeses.ports import HostError, Site
 from orchestrator.errors import RunError, UsageError, WorldError
+from orchestrator.machine.playbooks import PlaybookError, Target, play
 from orchestrator.worlds.inventory.checks import CheckedHost, check_all
 from orchestrator.worlds.inventory.hosts import ANSIBLE_VARIABLES, chosen
 from orchestrator.worlds.inventory.lab import InventoryLab, require_ways
@@ -30,6 +31,7 @@ from tests.worlds.support import specification
 
 NAMES = ("alpha", "beta", "gamma")
 DISK_BYTES = 512 << 20
+PASSWORD = "Ann's sudo $ecret"
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,11 @@ class Hosts:
 
         threading.Thread(target=serve, daemon=True).start()
 
+    def add_user(self, name: str, user: str) -> None:
+        """A user of a host who becomes root with a password only."""
+        self.ask(name, f"useradd -m {user} && echo {shlex.quote(f'{user}:{PASSWORD}')} | chpasswd")
+        self.ask(name, f"mkdir -p /etc/sudoers.d && echo '{user} ALL=(ALL) ALL' > /etc/sudoers.d/{user}")
+
     def ask(self, name: str, command: str) -> str:
         done = self.made.hosts[name].run(command, timeout_s=30)
         assert done.ok, f"{name}: {command}: {done.stderr}"
@@ -111,8 +118,8 @@ def order(switchboard: str, word: str, address: str) -> str:
 
 
 @contextmanager
-def three_hosts(directory: str) -> Iterator[Hosts]:
-    made = NamespaceWorld(replace(specification(Path(directory, "machines"), 3), disk_bytes=DISK_BYTES))
+def made_hosts(directory: str, count: int) -> Iterator[Hosts]:
+    made = NamespaceWorld(replace(specification(Path(directory, "machines"), count), disk_bytes=DISK_BYTES))
     made.up()
     try:
         yield Hosts(made, Path(directory))
@@ -136,7 +143,7 @@ def refusals(directory: str) -> Any:
     here = Path(directory)
     stranger = here / "stranger"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(stranger)], check=True)
-    with three_hosts(directory) as hosts:
+    with made_hosts(directory, 3) as hosts:
         hosts.ask("n2", "echo mine > /data/precious")
         listener = "import socket, time; s = socket.create_server(('', 9092)); time.sleep(999)"
         hosts.ask("n3", f"{sys.executable} -c {shlex.quote(listener)} >/dev/null 2>&1 &")
@@ -170,7 +177,7 @@ def checked_hosts(hosts: Hosts) -> list[CheckedHost]:
 
 def claims(directory: str) -> Any:
     """Two campaigns that want the same hosts."""
-    with three_hosts(directory) as hosts:
+    with made_hosts(directory, 3) as hosts:
         checked = checked_hosts(hosts)
         known_hosts = hosts.directory / "known_hosts"
 
@@ -194,7 +201,7 @@ def claims(directory: str) -> Any:
 
 def firewall(directory: str) -> Any:
     """One host does not let the others in."""
-    with three_hosts(directory) as hosts:
+    with made_hosts(directory, 3) as hosts:
         connections = {
             each.host.node: each.connection(hosts.directory / "known_hosts") for each in checked_hosts(hosts)
         }
@@ -215,7 +222,7 @@ def firewall(directory: str) -> Any:
 
 def network(directory: str) -> Any:
     """Partitions by the hosts' own filters, one of them rebooting meanwhile."""
-    with three_hosts(directory) as hosts:
+    with made_hosts(directory, 3) as hosts:
         on: dict[str, bool] = dict.fromkeys(hosts.made.hosts, True)
         net = HostsNetwork(hosts.made.hosts, on.__getitem__)
         hosts.ask("n1", "nft add table inet theirs")
@@ -250,17 +257,24 @@ def network(directory: str) -> Any:
         return found
 
 
-def campaign(directory: str, path: str, time_scale: str, question: str = "true") -> Any:
+def campaign(directory: str, path: str, time_scale: str, question: str = "true", user: str = "root") -> Any:
     """A campaign over the inventory, by the command that people type; each host is asked `question` afterwards. One of
-    the hosts has this time scale, the slowest one."""
-    with three_hosts(directory) as hosts:
+    the hosts has this time scale, the slowest one. A `user` other than root has a sudo password."""
+    with made_hosts(directory, 3) as hosts:
         hosts.serve_power()
         slow = {"beta": f"brownout_time_scale={time_scale}"}
-        inventory = hosts.inventory(*hosts.power_lines(), "brownout_own_clock=true", of_host=slow)
+        lines = [*hosts.power_lines(), "brownout_own_clock=true", f"ansible_user={user}"]
+        asked = []
+        if user != "root":
+            for name in hosts.made.hosts:
+                hosts.add_user(name, user)
+            lines.append("ansible_become=true")
+            asked = ["--ask-become-pass"]
+        inventory = hosts.inventory(*lines, of_host=slow)
         store = Path(directory, "store")
         command = [sys.executable, "-m", "orchestrator", "run", path, "--world", "inventory"]
-        command += ["--inventory", str(inventory), "--store", str(store), "--engine", "in-process"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        command += ["--inventory", str(inventory), "--store", str(store), "--engine", "in-process", *asked]
+        done = subprocess.run(command, input=f"{PASSWORD}\n", capture_output=True, text=True, check=False)
         return {
             "code": done.returncode,
             "said": done.stdout + done.stderr,
@@ -268,7 +282,45 @@ def campaign(directory: str, path: str, time_scale: str, question: str = "true")
             "brokers": [hosts.ask(name, "pgrep -fc [b]roker.--config || true") for name in hosts.made.hosts],
             "on": [hosts.made.power.is_on(name) for name in hosts.made.hosts],
             "answers": [hosts.ask(name, question) for name in hosts.made.hosts],
+            "secrets": files_with_password(store),
         }
+
+
+def sudo(directory: str) -> Any:
+    """A host whose user becomes root by sudo, with a password."""
+    with made_hosts(directory, 1) as hosts:
+        hosts.add_user("n1", "ann")
+        path = hosts.inventory("ansible_user=ann", "ansible_become=true", names=NAMES[:1])
+        said = {}
+        for name, password in {"none": None, "wrong": "wrong", "right": PASSWORD}.items():
+            try:
+                said[name] = (
+                    "usable"
+                    if check_all(path, chosen(read(path, ANSIBLE_VARIABLES), 1, password), hosts.directory)
+                    else ""
+                )
+            except (UsageError, WorldError) as error:
+                said[name] = f"{type(error).__name__}: {error}"
+        (checked,) = check_all(path, chosen(read(path, ANSIBLE_VARIABLES), 1, PASSWORD), hosts.directory)
+        access = checked.access
+        target = Target(
+            "alpha",
+            access.address,
+            user=access.user,
+            key_file=access.key_file,
+            known_hosts=hosts.directory / "known_hosts",
+            become=True,
+            become_password=checked.host.become_password,
+        )
+        with suppress(PlaybookError):  # no service was ever installed
+            play("stop", [target], hosts.directory / "ansible", on_progress=lambda _: None)
+        (output,) = hosts.directory.glob("ansible/artifacts/*/stdout")
+        return {**said, "ansible": output.read_text(), "secrets": files_with_password(hosts.directory / "ansible")}
+
+
+def files_with_password(directory: Path) -> list[str]:
+    files = (path for path in directory.rglob("*") if path.is_file())
+    return [str(path) for path in files if b"$ecret" in path.read_bytes()]
 
 
 if __name__ == "__main__":

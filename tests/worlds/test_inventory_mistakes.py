@@ -3,13 +3,12 @@
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from nemeses.ports import Result
 from orchestrator.command.line import main
 from orchestrator.errors import UsageError, WorldError
 from orchestrator.worlds.inventory import checks
@@ -23,13 +22,13 @@ nodes = 1
 """
 
 
-def run(tmp_path: Path, inventory: str | None, name: str = "hosts.ini") -> int:
+def run(tmp_path: Path, inventory: str | None, name: str = "hosts.ini", options: Sequence[str] = ()) -> int:
     campaign, path = tmp_path / "few.toml", tmp_path / name
     campaign.write_text(CAMPAIGN)
     if inventory is not None:
         path.write_text(inventory)
-    options = ["--store", str(tmp_path / "store"), "--engine", "in-process", "--quiet"]
-    return main(["run", str(campaign), "--inventory", str(path), *options])
+    where = options if "--world" in options else ["--inventory", str(path), *options]
+    return main(["run", str(campaign), *where, "--store", str(tmp_path / "store"), "--engine", "in-process", "--quiet"])
 
 
 @pytest.mark.rotating(3)
@@ -98,43 +97,58 @@ def test_two_names_of_one_address_are_a_mistake(tmp_path: Path, monkeypatch: pyt
         checks.check_all(tmp_path / "h.ini", hosts, tmp_path)
 
 
-class Sudo:
-    """A host whose sudo wants this password."""
+@pytest.mark.parametrize(
+    ("inventory", "options", "typed", "said"),
+    [
+        (None, ["--world", "simulation"], "secret\n", "only hosts of an inventory need a password"),
+        ("[brownout]\nh\n", [], "secret\n", "no host becomes root by sudo; set ansible_become=true"),
+        ("[brownout]\nh ansible_become=true\n", [], "\n", "no password was given"),
+        ("[brownout]\nh ansible_become=true\n", [], "", "no password was given"),
+    ],
+)
+def test_a_useless_password_is_refused(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    inventory: str | None,
+    options: list[str],
+    typed: str,
+    said: str,
+) -> None:
+    def answer(_: str) -> str:
+        if not typed:
+            raise EOFError
+        return typed.rstrip("\n")
 
-    def __init__(self, password: str) -> None:
-        self.password = password
-
-    def run(self, *_: object, **__: object) -> Result:
-        return Result(1, "", "sudo: a password is required")
-
-    def run_as_user(self, _command: str, given: str) -> Result:
-        right = given == f"{self.password}\n"
-        return Result(0, "", "") if right else Result(1, "", "sudo: 1 incorrect password attempt")
-
-
-def examined(variables: dict[str, Any], tmp_path: Path) -> checks._UnfitError:
-    listed = (Listed("web", {"ansible_host": "127.0.0.1", "ansible_become": True, **variables}),)
-    (host,) = chosen(Inventory(tmp_path / "h.ini", "brownout", listed), 1)
-    access: Any = SimpleNamespace(user="ann")
-    with pytest.raises(checks._UnfitError) as raised:
-        checks.examine(Sudo("right"), checks.CheckedHost(host, access, "127.0.0.1", {}, (9092,)))  # type: ignore[arg-type]
-    return raised.value
-
-
-def test_a_wrong_and_a_missing_sudo_password_have_separate_errors(tmp_path: Path) -> None:
-    missing = examined({}, tmp_path)
-    assert "cannot become root without a password" in str(missing)
-    wrong = examined({"ansible_become_pass": "wrong"}, tmp_path)
-    assert "(ansible_become_password) is wrong: sudo: 1 incorrect password attempt" in str(wrong)
-    right = examined({"ansible_become_password": "right"}, tmp_path)
-    assert "is right, and runs cannot type one" in str(right)
-    assert (missing.is_mistake, wrong.is_mistake, right.is_mistake) == (False, True, False)
-    assert all("NOPASSWD" in str(each) for each in (missing, right))
+    monkeypatch.setattr("getpass.getpass", answer)
+    assert run(tmp_path, inventory, options=[*options, "--ask-become-pass"]) == 64
+    assert said in capsys.readouterr().err
 
 
-def test_a_password_is_read_and_never_shown(tmp_path: Path) -> None:
+def test_hosts_with_different_sudo_passwords_are_refused(tmp_path: Path) -> None:
+    listed = [Listed(name, {"ansible_become": True, "ansible_become_pass": name}) for name in ("a", "b")]
+    root = Listed("c", {"ansible_become_password": "c"})
+    path = tmp_path / "h.ini"
+    with pytest.raises(UsageError, match="a and b have different sudo passwords") as raised:
+        chosen(Inventory(path, "brownout", tuple(listed)), 2)
+    assert "NOPASSWD" in str(raised.value)
+    typed = chosen(Inventory(path, "brownout", (listed[0], Listed("b", {"ansible_become": True}), root)), 3, "a")
+    assert [host.become_password for host in typed] == ["a", "a", None]
+    vault = Listed("a", {"ansible_become": True, "ansible_become_password": {"__ansible_vault": "6"}})
+    with pytest.raises(UsageError, match="is not one line of readable text; give the password with --ask-become-pass"):
+        chosen(Inventory(path, "brownout", (vault,)), 1)
+
+
+def test_a_password_is_read_and_never_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "hosts.ini"
-    path.write_text("[brownout]\nh ansible_host=127.0.0.1 ansible_become_password=secret\n")
+    monkeypatch.setenv("SUDO", "secret")
+    path.write_text(
+        "[brownout]\nh ansible_become_password='{{ lookup(\"env\", \"SUDO\") }}'\nwrong ansible_user='{{ 1 / 0 }}'\n"
+    )
+    with pytest.raises(UsageError, match=r"the templates of wrong cannot be filled in: .*division") as raised:
+        read(path, ANSIBLE_VARIABLES)
+    assert "secret" not in str(raised.value)
+    path.write_text("[brownout]\nh ansible_host=127.0.0.1 ansible_become=true ansible_become_password=secret\n")
     (host,) = chosen(read(path, ANSIBLE_VARIABLES), 1)
     assert host.become_password == "secret"
     assert "secret" not in repr(host)

@@ -1,6 +1,7 @@
 """Campaigns on hosts of an inventory: here, machines of a namespace world, known by address and key only."""
 
 import json
+import shutil
 import sys
 import tomllib
 from pathlib import Path
@@ -15,6 +16,7 @@ from tests.worlds import support
 
 pytestmark = pytest.mark.root
 DEADLINE_S = 900.0
+NEEDS_SUDO = pytest.mark.skipif(shutil.which("sudo") is None, reason="needs sudo")
 
 CAMPAIGN = campaign_text(
     "small",
@@ -32,12 +34,13 @@ def play(scenario: str, *arguments: str) -> Any:
 
 
 @pytest.mark.rotating(13, among="real-time campaigns")
-@pytest.mark.parametrize("time_scale", [1.0, 4.0])
-def test_a_campaign_passes_on_the_hosts_of_an_inventory(tmp_path: Path, time_scale: float) -> None:
+@pytest.mark.parametrize(("time_scale", "user"), [(1.0, "root"), pytest.param(4.0, "ann", marks=NEEDS_SUDO)])
+def test_a_campaign_passes_on_the_hosts_of_an_inventory(tmp_path: Path, time_scale: float, user: str) -> None:
+    """With another user than root, the command asks for a sudo password."""
     site_archive(PROJECT_ROOT, f"3.{sys.version_info.minor}")  # fetched once; a sandbox has no network
     path = tmp_path / "small.toml"
     path.write_text(CAMPAIGN)
-    done = play("campaign", str(tmp_path), str(path), str(time_scale))
+    done = play("campaign", str(tmp_path), str(path), str(time_scale), "true", user)
 
     assert done["code"] == 0, done["said"]
     (run,) = [path.parent for path in (tmp_path / "store" / "small").glob("*/run.toml")]
@@ -55,6 +58,7 @@ def test_a_campaign_passes_on_the_hosts_of_an_inventory(tmp_path: Path, time_sca
     assert done["tables"] == ["", "", ""]
     assert (done["brokers"], done["on"]) == (["0", "0", "0"], [True, True, True])
     assert list((tmp_path / "store" / ".labs").iterdir()) == []
+    assert done["secrets"] == []
 
 
 @pytest.mark.rotating(3, among="hosts of an inventory")
@@ -82,6 +86,20 @@ def test_unusable_hosts_are_named_together_and_not_changed(tmp_path: Path) -> No
     )
     assert "out of memory; run it there as root" in on_java[3]
     assert (done["precious"], done["changed"], done["left"]) == ("mine", ["", "", ""], [])
+
+
+@NEEDS_SUDO
+@pytest.mark.rotating(3, among="hosts of an inventory")
+def test_a_sudo_password_is_checked_used_and_not_stored(tmp_path: Path) -> None:
+    done = play("sudo", str(tmp_path))
+    assert done["none"].startswith("WorldError: 1 of 1 host ")
+    assert "n1 (alpha): ann cannot become root without a password" in done["none"]
+    assert "give it with --ask-become-pass" in done["none"]
+    assert done["wrong"].startswith("UsageError: 1 of 1 host ")
+    assert "n1 (alpha): the sudo password of ann is wrong (sudo: 1 incorrect password attempt)" in done["wrong"]
+    assert done["right"] == "usable"
+    assert "BECOME password" in done["ansible"]
+    assert done["secrets"] == []
 
 
 @pytest.mark.rotating(3, among="hosts of an inventory")

@@ -68,6 +68,7 @@ class CheckedHost:
             ssh_address=self.access.address,
             ssh_port=self.access.port,
             become=self.host.become,
+            become_password=self.host.become_password,
             data_dir=self.host.data_dir,
             time_scale=self.host.time_scale,
         )
@@ -189,7 +190,7 @@ def examine(connection: SshHost, checked: CheckedHost) -> dict[str, Any]:
     if done.stdout.strip() == "absent":
         raise _UnfitError("it has no python3; install it")
     if not done.ok and "sudo" in output:
-        raise _why_not_root(connection, checked, output.splitlines()[-1])
+        raise _why_not_root(checked, output.splitlines()[-1])
     try:
         facts: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     except (json.JSONDecodeError, IndexError):
@@ -197,23 +198,19 @@ def examine(connection: SshHost, checked: CheckedHost) -> dict[str, Any]:
     return facts
 
 
-def _why_not_root(connection: SshHost, checked: CheckedHost, reply: str) -> _UnfitError:
-    """Why sudo failed. A password from the inventory is tried once, to distinguish a wrong one from a missing one.
-    Raises `HostError`."""
-    user, password = checked.access.user, checked.host.become_password
-    remedy = "allow it in sudoers (NOPASSWD: ALL), or set ansible_user=root"
+def _why_not_root(checked: CheckedHost, reply: str) -> _UnfitError:
+    """Why sudo failed, with its last line."""
+    user, remedy = checked.access.user, "allow it in sudoers (NOPASSWD: ALL), or set ansible_user=root"
     if "password" not in reply:
         return _UnfitError(f"{user} cannot become root by sudo ({reply}); {remedy}")
-    if password is None:
-        return _UnfitError(
-            f"{user} cannot become root without a password ({reply}), and runs cannot type one; {remedy}"
+    if checked.host.become_password is not None:
+        return _MistakeError(
+            f"the sudo password of {user} is wrong ({reply}); correct ansible_become_password, or what you typed for "
+            "--ask-become-pass"
         )
-    tried = connection.run_as_user("LC_ALL=C sudo -S -k -p '' true", f"{password}\n")
-    if not tried.ok:
-        answer = (tried.stderr or tried.stdout).strip().splitlines()[-1:]
-        return _MistakeError(f"the sudo password of {user} (ansible_become_password) is wrong: {' '.join(answer)}")
     return _UnfitError(
-        f"the sudo password of {user} (ansible_become_password) is right, and runs cannot type one; {remedy}"
+        f"{user} cannot become root without a password ({reply}); give it with --ask-become-pass or "
+        f"ansible_become_password, or {remedy}"
     )
 
 

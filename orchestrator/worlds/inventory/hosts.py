@@ -12,8 +12,7 @@ from history.time_scale import MOST, ORDINARY, is_scale
 from orchestrator.errors import UsageError
 from orchestrator.worlds.inventory.parser import Inventory, Listed
 
-# The names of the sudo password, in Ansible's order. Runs and faults cannot type one: it is only used to explain why a
-# host is unusable.
+# The names of the sudo password, in Ansible's order.
 PASSWORDS = ("ansible_become_password", "ansible_become_pass", "ansible_sudo_pass")
 # Ansible's own variables that Brownout supports.
 ANSIBLE_VARIABLES = (
@@ -105,11 +104,25 @@ class InventoryHost:
         return self.sysrq or self.power_off is not None
 
 
-def chosen(inventory: Inventory, count: int) -> list[InventoryHost]:
-    """The first `count` hosts as nodes n1, n2, ... Raises `UsageError` naming inventory, host and variable."""
+def chosen(inventory: Inventory, count: int, become_password: str | None = None) -> list[InventoryHost]:
+    """The first `count` hosts as nodes n1, n2, ... `become_password`: of hosts whose variables have none. Raises
+    `UsageError` naming inventory, host and variable."""
     hosts = [
-        _Variables(inventory.path, listed).host(f"n{number}") for number, listed in enumerate(inventory.take(count), 1)
+        _Variables(inventory.path, listed).host(f"n{number}", become_password)
+        for number, listed in enumerate(inventory.take(count), 1)
     ]
+    if become_password is not None and not any(host.become for host in hosts):
+        raise UsageError(
+            f"{inventory.path}: no host becomes root by sudo; set ansible_become=true, or give no password"
+        )
+    first, *others = [host for host in hosts if host.become_password is not None] or hosts[:1]
+    for other in others:
+        if other.become_password != first.become_password:
+            raise UsageError(
+                f"{inventory.path}: {first.name} and {other.name} have different sudo passwords "
+                "(ansible_become_password), and a playbook has one for all hosts; set the same one, or allow sudo "
+                "without a password on one of them (NOPASSWD: ALL)"
+            )
     names: dict[str, str] = {}
     for host in hosts:
         twin = names.setdefault(host.data_address, host.name)
@@ -129,7 +142,7 @@ class _Variables:
         self._name = listed.name
         self._data: Mapping[str, Any] = listed.variables
 
-    def host(self, node: str) -> InventoryHost:
+    def host(self, node: str, become_password: str | None) -> InventoryHost:
         self._refuse_unknown()
         self._only("ansible_connection", ("", "ssh", "smart", "paramiko"), "hosts are reached by SSH only")
         self._only("ansible_become_method", ("", "sudo"), "commands become root by sudo only")
@@ -147,6 +160,7 @@ class _Variables:
             raise self._error("brownout_power", 'is "sysrq", and there is brownout_power_off as well; keep one of them')
         stall, freeze = self._command("brownout_suspend_stall", terms), self._command("brownout_suspend_freeze", terms)
         resume = self._command("brownout_suspend_resume", terms)
+        become = self._flag("ansible_become") or False
         if (stall is not None or freeze is not None) and resume is None:
             raise self._error("brownout_suspend_resume", "is missing: a suspended machine must be able to go on")
         return InventoryHost(
@@ -159,7 +173,7 @@ class _Variables:
             key_file=self._key_file(),
             ssh_arguments=(*self._words("ansible_ssh_common_args"), *self._words("ansible_ssh_extra_args")),
             check_host_key=self._host_key_checking(),
-            become=self._flag("ansible_become") or False,
+            become=become,
             port=self._port("brownout_port"),
             data_dir=self._data_dir(),
             data_device=self._text("brownout_data_device"),
@@ -174,7 +188,7 @@ class _Variables:
             stall=stall,
             freeze=freeze,
             resume=resume,
-            become_password=self._password(),
+            become_password=self._password(become_password) if become else None,
         )
 
     def _error(self, key: str, message: str) -> UsageError:
@@ -257,10 +271,15 @@ class _Variables:
             raise self._error("ansible_ssh_private_key_file", f"is {text}, and there is no such file")
         return key_file.resolve()
 
-    def _password(self) -> str | None:
-        """The sudo password, if it is readable; one in a vault is not used."""
-        passwords = (self._data[key] for key in PASSWORDS if self._data.get(key) is not None)
-        return next((str(value) for value in passwords if isinstance(value, str | int)), None)
+    def _password(self, otherwise: str | None) -> str | None:
+        """The sudo password. Raises `UsageError` for one that cannot be typed."""
+        for key in PASSWORDS:
+            value = self._data.get(key)
+            if isinstance(value, str | int) and "\n" not in str(value):
+                return str(value)
+            if value is not None and otherwise is None:
+                raise self._error(key, "is not one line of readable text; give the password with --ask-become-pass")
+        return otherwise
 
     def _command(self, key: str, terms: Mapping[str, str]) -> str | None:
         def fill(match: re.Match[str]) -> str:

@@ -121,7 +121,7 @@ class InventoryLab(Lab):
     def __init__(self, spec: LabSpec) -> None:
         """Raises `UsageError` when the inventory cannot be read, or has too few hosts."""
         self._spec = spec
-        self._path, self._chosen = _hosts_of(spec.inventory, spec.node_count)
+        self._path, self._chosen = _hosts_of(spec.inventory, spec.node_count, spec.become_password)
         self._offers, self.limits = _promised(self._chosen)
         self.capabilities = injectable(self._offers)
         self.time_scale = _time_scale(self._chosen)
@@ -131,11 +131,11 @@ class InventoryLab(Lab):
 
     @classmethod
     def time_scales(cls, spec: LabSpec) -> tuple[float, ...]:
-        return (_time_scale(_hosts_of(spec.inventory, spec.node_count)[1]),)
+        return (_time_scale(_hosts_of(spec.inventory, spec.node_count, spec.become_password)[1]),)
 
     @classmethod
     def prepare(cls, spec: LabSpec) -> None:
-        _hosts_of(spec.inventory, spec.node_count)
+        _hosts_of(spec.inventory, spec.node_count, spec.become_password)
 
     def open(self, on_progress: Progress = no_progress) -> None:
         self._spec.directory.mkdir(parents=True, exist_ok=True)
@@ -187,12 +187,13 @@ class InventoryLab(Lab):
             raise WorldError(f"unknown node {name}; the nodes are {_named(self._chosen)}")
         script = " ".join(command)
         if checked.host.become:
-            script = f"sudo -n sh -c {shlex.quote(script)}" if command else "sudo -n -i"
+            sudo = "sudo -n" if checked.host.become_password is None else "sudo"  # it asks at the user's terminal
+            script = f"{sudo} sh -c {shlex.quote(script)}" if command else f"{sudo} -i"
         return [
             *("ssh", "-p", str(checked.access.port), "-l", checked.access.user),
             *(("-i", _unexpanded(checked.access.key_file)) if checked.access.key_file else ()),
             *("-o", f"UserKnownHostsFile={_one_file(self._known_hosts)}", "-o", "StrictHostKeyChecking=yes"),
-            *(() if command else ("-t",)),
+            *(("-t",) if not command or checked.host.become_password is not None else ()),
             checked.access.address,
             *((script,) if script else ()),
         ]
@@ -230,6 +231,7 @@ class InventoryLab(Lab):
             key_file=checked.access.key_file,
             known_hosts=self._known_hosts,
             become=host.become,
+            become_password=host.become_password,
             time_scale=host.time_scale,
             variables={
                 "brownout_filesystem": self._spec.filesystem,
@@ -263,11 +265,11 @@ class InventoryLab(Lab):
 
 
 @functools.cache
-def _hosts_of(path: Path | None, count: int) -> tuple[Path, tuple[InventoryHost, ...]]:
+def _hosts_of(path: Path | None, count: int, become_password: str | None) -> tuple[Path, tuple[InventoryHost, ...]]:
     if path is None:
         raise UsageError("the inventory world needs an Ansible inventory: give --inventory FILE")
     inventory = parser.read(path, hosts.ANSIBLE_VARIABLES)
-    return path, tuple(hosts.chosen(inventory, count))
+    return path, tuple(hosts.chosen(inventory, count, become_password))
 
 
 def _time_scale(chosen: Sequence[InventoryHost]) -> float:

@@ -5,6 +5,7 @@ So INI, YAML, directories, group variables and dynamic inventories all work.
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -111,7 +112,10 @@ def _fill_in(path: Path, variables: dict[str, dict[str, Any]]) -> None:
     for name in hosts:
         start = output.find(f"{name} | SUCCESS => ")
         if start < 0:
-            raise UsageError(f"{path}: the templates of {name} cannot be filled in: {output.strip()[:500]}")
+            failures = re.sub(
+                r"^\S+ \| SUCCESS => \{.*?^\}\n?", "", output, flags=re.M | re.S
+            )  # others may have passwords
+            raise UsageError(f"{path}: the templates of {name} cannot be filled in: {failures.strip()[:500]}")
         answer, _ = decoder.raw_decode(output, output.index("{", start))
         variables[name] |= {key: answer["msg"][key] for key in templated[name]}
 
