@@ -22,7 +22,14 @@ from orchestrator.campaign.seed_list import SEEDS, check_seed, read_seed_list
 from orchestrator.campaign.systems import prepare_systems, programs_of, rehearse_systems
 from orchestrator.command.gate import print_result, renew_documents, renew_index
 from orchestrator.command.shared.declaration import Command
-from orchestrator.command.shared.options import engine_option, json_option, positive, store_option, world_option
+from orchestrator.command.shared.options import (
+    engine_option,
+    inventory_for,
+    json_option,
+    positive,
+    store_option,
+    world_option,
+)
 from orchestrator.errors import EXIT_INTERRUPTED, Interrupted, UsageError
 from orchestrator.gate.decision import GateResult, gate
 from orchestrator.gate.policy_file import find_policy
@@ -165,24 +172,12 @@ def _make_runs(
 
 def _inventory(options: argparse.Namespace, campaign: Campaign) -> Path | None:
     """The inventory from the command line or the campaign. Raises `UsageError`."""
-    world = _wanted_world(options, campaign)
-    if world != "inventory":
-        if options.inventory is not None:
-            raise UsageError(
-                f"--inventory {options.inventory}: the {world} world has no inventory; leave out one of the two"
-            )
-        return None
-    inventory = options.inventory
-    require_machines("the inventory world")
-    if inventory is None and campaign.topology.inventory is not None:
-        inventory = campaign.path.parent / campaign.topology.inventory
-    if inventory is None:
-        raise UsageError(
-            "the inventory world needs the hosts' names: give --inventory FILE, or inventory = in [topology]"
-        )
-    if not inventory.exists():
-        raise UsageError(f"{inventory}: there is no such inventory; give the file that names the hosts")
-    return Path(inventory).resolve()
+    world, inventory = _wanted_world(options, campaign), options.inventory
+    if world == "inventory":
+        require_machines("the inventory world")
+        if inventory is None and campaign.topology.inventory is not None:
+            inventory = campaign.path.parent / campaign.topology.inventory
+    return inventory_for(world, inventory, "give --inventory FILE, or inventory = in [topology]")
 
 
 def _become_password(options: argparse.Namespace, inventory: Path | None) -> str | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from installation.files import PROJECT_ROOT, SPARK_FILES
 from nodeimage.image import UNFINISHED, images_directory
 from orchestrator.machine import cgroups
-from orchestrator.nodes.state import Registry
+from orchestrator.nodes.state import KeptNodes
 from orchestrator.store.directories import LABS
 
 # A younger directory may be one that its maker is about to use.
@@ -25,7 +25,7 @@ _POLL_S = 0.002
 def remove_leftovers(store: Path, project: Path = PROJECT_ROOT) -> list[str]:
     """Remove everything that no living process needs; returns descriptions for the user. Used files are kept."""
     removed = [f"control group {name}" for name in cgroups.reap_leftovers()]
-    removed += [f"nodes whose holder was killed ({name})" for name in _kept_nodes()]
+    removed += _kept_nodes()
     for path in _unfinished_images(images_directory(project)):
         shutil.rmtree(path, ignore_errors=True)
         removed.append(str(path))
@@ -45,9 +45,10 @@ def _remove_unused(parent: Path, prefix: str = "") -> list[str]:
 
 
 def _kept_nodes() -> list[str]:
-    registry = Registry()
-    registry.clean()
-    return registry.removed
+    kept = KeptNodes()
+    if not kept.is_held():
+        kept.clear()
+    return ["nodes whose process was killed"] if kept.removed else []
 
 
 def _directories(parent: Path) -> list[Path]:

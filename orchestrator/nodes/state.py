@@ -1,14 +1,16 @@
-"""Records kept nodes: `nodes/<id>/` in the cache, and a lock that their daemon holds while it lives.
+"""Records the kept nodes of this project: one directory, `nodes/` in the cache, and a lock on it.
 
-<id>/plan.json   the options of `nodes up`, and the start time
-<id>/pid         the process whose end ends all nodes
-<id>/orders      the socket for orders to the daemon
-<id>/log         the daemon's output
-<id>/run         the world's directory
-labs/<id>        the lab's directory; after a failed start it is kept until the next start
+plan.json   the options of `nodes up`, and the start time
+pid         the process whose end ends all nodes
+log         its output
+orders      its socket
+phase       "up" or "going down"
+run         the world's directory
+lab         the lab's directory; after a failed start it is kept until the next one
+failure     why the nodes could not be made or taken down, until a command has printed it
 
-The kernel releases the lock when the last process of the daemon's sandbox has ended, for any reason. So a directory
-without a held lock is a leftover, and nothing in it runs.
+The kernel releases the lock when the last process of the nodes' sandbox has ended, for any reason. So a plan without a
+held lock is a leftover, and nothing in the directory runs.
 """
 
 import contextlib
@@ -20,14 +22,13 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TextIO
 
 from installation.commands import command
 from installation.files import cache_directory
 from orchestrator.errors import UsageError
 
 DEFAULT_ROOT = cache_directory() / "nodes"
-
-_LABS = "labs"
 
 # How long another command may hold the lock: queries hold it briefly, and `up` writes its plan meanwhile.
 _MOMENT_S = 2.0
@@ -36,8 +37,9 @@ _POLL_S = 0.01
 
 @dataclass(frozen=True)
 class NodesPlan:
-    """The options of `nodes up`. `world` is the chosen one, `since` UTC in ISO 8601."""
+    """The options of `nodes up`. `id` is unique, `world` is the chosen one, `since` UTC in ISO 8601."""
 
+    id: str
     world: str
     reason: str
     node_count: int
@@ -47,167 +49,126 @@ class NodesPlan:
     since: str
 
 
-@dataclass(frozen=True)
 class KeptNodes:
-    """One set of nodes, by its directory."""
+    """The kept nodes: at most one set at a time. `removed`: leftovers of a set were found, and were removed."""
 
-    directory: Path
+    def __init__(self, directory: Path | None = None) -> None:
+        self.directory = DEFAULT_ROOT if directory is None else directory
+        self.plan_file, self.pid_file = self.directory / "plan.json", self.directory / "pid"
+        self.log, self.orders, self.phase_file = (self.directory / name for name in ("log", "orders", "phase"))
+        self.run, self.lab, self.failure = (self.directory / name for name in ("run", "lab", "failure"))
+        self.removed = False
 
-    @property
-    def id(self) -> str:
-        return self.directory.name
-
-    @property
-    def plan(self) -> NodesPlan:
-        return NodesPlan(**json.loads((self.directory / "plan.json").read_text(encoding="utf-8")))
-
-    @property
-    def pid(self) -> int:
-        return int((self.directory / "pid").read_text(encoding="ascii"))
-
-    @property
-    def lab(self) -> Path:
-        return self.directory.parent / _LABS / self.id
-
-    @property
-    def log(self) -> Path:
-        return self.directory / "log"
-
-    def last_words(self, lines: int = 5) -> str:
-        """The end of the daemon's log."""
+    def plan(self) -> NodesPlan | None:
+        """The plan of the recorded nodes; None without."""
         try:
-            said = self.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        except OSError:
-            said = []
-        return "\n".join(said[-lines:]) or "it printed nothing"
+            return NodesPlan(**json.loads(self.plan_file.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            return None
 
-    def remove(self, *, with_lab: bool = False) -> None:
-        """Remove the directory. `with_lab`: also the lab's, which a killed lab has not removed."""
-        if with_lab:
-            shutil.rmtree(self.lab, ignore_errors=True)
-        shutil.rmtree(self.directory, ignore_errors=True)
+    @property
+    def phase(self) -> str:
+        """What the recorded nodes are: "coming up", "up" or "going down"."""
+        with contextlib.suppress(FileNotFoundError):
+            return self.phase_file.read_text(encoding="ascii")
+        return "coming up"
 
+    def record(self, path: Path, text: str) -> None:
+        """Write one of the files at once, so that it is never empty. Raises `OSError`."""
+        draft = path.with_suffix(".new")
+        draft.write_text(text, encoding="utf-8")
+        draft.rename(path)
 
-class Registry:
-    """The kept nodes of this project: at most one set at a time.
+    def tail(self) -> TextIO:
+        """The log from here on. Raises `OSError`."""
+        log = self.log.open(encoding="utf-8", errors="replace")
+        log.seek(0, os.SEEK_END)
+        return log
 
-    `removed` lists the sets of killed daemons that were found and removed."""
+    def find(self) -> NodesPlan | None:
+        """The plan of the nodes whose process lives; None without one, when leftovers were removed. Raises
+        `UsageError`."""
+        deadline = time.monotonic() + _MOMENT_S
+        while self.is_held():
+            if (plan := self.plan()) is not None and self.pid_file.exists():
+                return plan
+            if time.monotonic() > deadline:
+                raise UsageError("another `nodes` command is under way; wait until it ends, then try again")
+            time.sleep(_POLL_S)
+        return None
 
-    def __init__(self, root: Path | None = None) -> None:
-        self.removed: list[str] = []
-        self.root = DEFAULT_ROOT if root is None else root
+    def refuse_second(self) -> None:
+        """Raise `UsageError` when nodes are up."""
+        if (plan := self.find()) is not None:
+            raise UsageError(
+                f"nodes are up already ({plan.node_count} in the {plan.world} world, since {plan.since}); "
+                f"take them down first: {command('nodes', 'down')}"
+            )
 
     @contextlib.contextmanager
-    def claimed(self) -> Iterator[int]:
-        """Hold the lock, whose descriptor a daemon may inherit. Raises `UsageError` when nodes are up."""
+    def claimed(self, plan: NodesPlan) -> Iterator[int]:
+        """Hold the lock, whose descriptor a process may inherit, and record the plan. Raises `UsageError` when nodes
+        are up, and when they cannot be recorded."""
         try:
-            self.root.mkdir(parents=True, exist_ok=True)
+            self.directory.mkdir(parents=True, exist_ok=True)
             descriptor = self._open()
         except OSError as error:
-            raise UsageError(
-                f"{self.root} cannot be used: {error.strerror}; run this as the project's owner"
-            ) from error
+            raise self._unusable(error) from error
         try:
             self._take(descriptor)
-            self._remove_leftovers()
-            shutil.rmtree(self.root / _LABS, ignore_errors=True)
+            try:
+                self.clear()
+                self.log.touch()
+                self.record(self.plan_file, json.dumps(asdict(plan), indent=1))
+            except OSError as error:
+                raise self._unusable(error) from error
             yield descriptor
         finally:
             os.close(descriptor)
 
-    def refuse_second(self) -> None:
-        """Raise `UsageError` when nodes are up, before anything is prepared for new ones."""
-        if (kept := self.find()) is not None:
-            raise _up_already(kept)
-
-    def create(self, plan: NodesPlan) -> KeptNodes:
-        """Record a new set of nodes; the caller holds the lock. Raises `OSError`."""
-        directory = self.root / os.urandom(3).hex()
-        draft = directory.with_suffix(".new")
-        draft.mkdir()
-        (draft / "plan.json").write_text(json.dumps(asdict(plan), indent=1), encoding="utf-8")
-        draft.rename(directory)  # atomic, so that a directory always has its plan
-        return KeptNodes(directory)
-
-    def find(self) -> KeptNodes | None:
-        """The nodes that are up or starting; None otherwise, after leftovers were removed."""
-        deadline = time.monotonic() + _MOMENT_S
-        while True:
-            if not self.held():
-                return None
-            if (kept := self._recorded()) is not None:
-                return kept
-            if time.monotonic() > deadline:
-                raise UsageError("another `nodes` command is under way; wait until it ends, then try again")
-            time.sleep(_POLL_S)
-
-    def clean(self) -> None:
-        """Remove everything of nodes that no longer exist, including logs that were kept for the user."""
-        if not self.held():
-            shutil.rmtree(self.root / _LABS, ignore_errors=True)
-
-    def holds(self, kept: KeptNodes) -> bool:
-        """Whether any process of this set lives."""
-        return self.held() and self._recorded() in (None, kept)
-
-    def held(self) -> bool:
-        """Whether a process holds the lock; otherwise leftovers are removed."""
+    def is_held(self) -> bool:
+        """Whether a process holds the lock; otherwise leftovers are removed. Raises `UsageError`."""
         try:
             descriptor = self._open()
         except FileNotFoundError:
             return False
         except OSError as error:
-            raise UsageError(
-                f"{self.root} cannot be read: {error.strerror}; run this as the project's owner"
-            ) from error
+            raise self._unusable(error) from error
         try:
             # Shared, so that concurrent queries do not block each other.
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            self._remove_leftovers()
+            if self.plan_file.exists():
+                self.remove(with_lab=True)
+                self.removed = not self.plan_file.exists()  # those of another user are kept
         except BlockingIOError:
             return True
         finally:
             os.close(descriptor)
         return False
 
+    def remove(self, *, with_lab: bool = False) -> None:
+        """Remove the records, the plan first. `with_lab`: also the lab's directory, which a killed lab has not
+        removed."""
+        for path in (self.plan_file, self.pid_file, self.log, self.orders, self.phase_file):
+            with contextlib.suppress(OSError):
+                path.unlink()
+        for directory in (self.run, *([self.lab] if with_lab else [])):
+            shutil.rmtree(directory, ignore_errors=True)
+
+    def clear(self) -> None:
+        """Remove everything, including what was kept for the user. The caller knows that no process holds the lock."""
+        self.remove(with_lab=True)
+        self.failure.unlink(missing_ok=True)
+
     def _open(self) -> int:
-        path = self.root / "lock"
-        if self.root.is_dir() and os.access(self.root, os.W_OK):
-            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def _take(self, descriptor: int) -> None:
-        deadline = time.monotonic() + _MOMENT_S
         while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
-            except BlockingIOError:
-                kept = self._recorded()
-            if kept is not None and kept.directory.exists():
-                raise _up_already(kept)
-            if time.monotonic() > deadline:
-                raise UsageError("another `nodes` command is under way; wait until it ends, then try again")
+            self.refuse_second()
+            with contextlib.suppress(BlockingIOError):  # a query holds it
+                return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             time.sleep(_POLL_S)
 
-    def _recorded(self) -> KeptNodes | None:
-        """The set whose daemon holds the lock: the only directory with a plan."""
-        found = [path for path in self._directories() if not path.suffix and (path / "plan.json").exists()]
-        return KeptNodes(found[0]) if found else None
-
-    def _directories(self) -> list[Path]:
-        return [path for path in self.root.iterdir() if path.is_dir() and path.name != _LABS]
-
-    def _remove_leftovers(self) -> None:
-        for path in self._directories():
-            KeptNodes(path).remove(with_lab=True)
-            if not path.exists():  # directories of other users are kept
-                self.removed.append(path.name)
-
-
-def _up_already(kept: KeptNodes) -> UsageError:
-    plan = kept.plan
-    return UsageError(
-        f"nodes are up already ({plan.node_count} in the {plan.world} world, since {plan.since}); "
-        f"take them down first: {command('nodes', 'down')}"
-    )
+    def _unusable(self, error: OSError) -> UsageError:
+        return UsageError(f"{self.directory} cannot be used: {error.strerror}; run this as the project's owner")

@@ -1,4 +1,4 @@
-"""Asking `brownout nodes` as a user does, with a registry of the test's own."""
+"""Asking `brownout nodes` as a user does, with a directory of the test's own."""
 
 import os
 import signal
@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 
 from installation.files import PROJECT_ROOT
-from orchestrator.command.nodes import look
+from orchestrator.command.nodes import SILENCE_S
+from orchestrator.nodes.orders import Order, ask
 from orchestrator.nodes.state import KeptNodes
 
 _PROGRAM = """\
@@ -19,21 +20,25 @@ import sys
 from pathlib import Path
 from orchestrator.nodes import state
 state.DEFAULT_ROOT = Path(sys.argv[1])
+from orchestrator.command import nodes
 from orchestrator.command.line import main
-sys.exit(main(["nodes", *sys.argv[2:]]))
+nodes.SILENCE_S = float(sys.argv[2])
+sys.exit(main(["nodes", *sys.argv[3:]]))
 """
 DEADLINE_S = 300.0
 
 
 class Nodes:
-    """The `nodes` command, and what it leaves in its registry."""
+    """The `nodes` command, and what it leaves in its directory."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.kept = KeptNodes(root)
+        self.silence_s = SILENCE_S
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM, str(self.root), *arguments],
+            [sys.executable, "-c", _PROGRAM, str(self.root), str(self.silence_s), *arguments],
             cwd=PROJECT_ROOT,
             env={**os.environ, "PYTHONPATH": str(PROJECT_ROOT)},
             stdin=subprocess.DEVNULL,
@@ -55,25 +60,22 @@ class Nodes:
         return done.stdout
 
     def look(self) -> list[dict[str, Any]]:
-        """Each node as the holder sees it."""
-        (directory,) = self.sets()
-        return [msgspec.to_builtins(node) for node in look(KeptNodes(directory)).nodes]
+        """Each node as the process that keeps them sees it."""
+        return [msgspec.to_builtins(node) for node in ask(self.kept, Order("status")).nodes]
 
     def broker_pids(self) -> list[int | None]:
         return [node["service_pid"] for node in self.look()]
 
-    def sets(self) -> list[Path]:
-        """The directories of nodes that are recorded."""
-        found = self.root.iterdir() if self.root.exists() else ()
-        return [path for path in found if path.is_dir() and path.name != "labs"]
+    def records(self) -> list[str]:
+        """The names of everything that is recorded of nodes."""
+        return sorted(path.name for path in self.root.iterdir()) if self.root.exists() else []
 
     def holder(self) -> int:
         """The process whose end is the end of everything."""
-        (directory,) = self.sets()
-        return int((directory / "pid").read_text())
+        return int(self.kept.pid_file.read_text())
 
     def processes(self) -> list[str]:
-        """Command lines of processes that name this registry."""
+        """Command lines of processes that name this directory."""
         found = []
         for path in Path("/proc").glob("[0-9]*/cmdline"):
             try:
@@ -95,5 +97,5 @@ class Nodes:
     def end(self) -> None:
         """End the nodes of a test, whatever its result."""
         self.ask("down")
-        for directory in self.sets():
-            os.kill(int((directory / "pid").read_text()), signal.SIGKILL)
+        if self.kept.pid_file.exists():
+            os.kill(self.holder(), signal.SIGKILL)

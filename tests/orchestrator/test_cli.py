@@ -95,7 +95,7 @@ def test_a_dry_run_refuses_the_same_input_as_a_run(tmp_path: Path, capsys: pytes
     assert main(["run", "kip101-scenario1", "--dry-run", "--world", "process"]) == 64
     assert "which the process world cannot do" in capsys.readouterr().err
     assert main(["run", "--dry-run", "--inventory", "nowhere.yml"]) == 64
-    assert "nowhere.yml: there is no such inventory" in capsys.readouterr().err
+    assert "nowhere.yml does not exist" in capsys.readouterr().err
     (tmp_path / "hosts").write_text("one ansible_host=192.0.2.1\n")
     assert main(["run", "--dry-run", "--inventory", str(tmp_path / "hosts")]) == 64
     assert "3 nodes wanted" in capsys.readouterr().err
@@ -143,7 +143,7 @@ def test_a_closed_pipe_prints_no_error(tmp_path: Path) -> None:
         (["run", "--world", "moon"], "argument --world: 'moon' is not known"),
         (["run", "--inventory", "x", "--world", "process"], "--inventory x: the process world has no inventory"),
         (["run", "--world", "inventory"], "give --inventory FILE, or inventory = in [topology]"),
-        (["run", "--inventory", "nowhere.yml"], "nowhere.yml: there is no such inventory"),
+        (["run", "--inventory", "nowhere.yml"], "nowhere.yml does not exist"),
         (["frobnicate"], "argument COMMAND: 'frobnicate' is not known"),
         ([], "the following arguments are required: COMMAND"),
         (["gate", "nowhere"], "nowhere: is neither a directory nor a run in the store"),

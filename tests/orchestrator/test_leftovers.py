@@ -101,13 +101,13 @@ def test_builds_that_were_killed_are_removed_unless_one_is_under_way(
 
 def test_nodes_of_a_killed_holder_are_removed(tmp_path: Path) -> None:
     root = tmp_path / "kept"
-    for name in ("abc123", "labs/abc123"):
+    for name in ("run", "lab"):
         (root / name).mkdir(parents=True)
-    (root / "lock").touch()
-    with (root / "lock").open() as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        clean(tmp_path)
-        assert (root / "abc123").exists()
-        assert (root / "labs/abc123").exists()
-    assert "nodes whose holder was killed (abc123)" in clean(tmp_path)
-    assert [path.name for path in root.iterdir()] == ["lock"]
+    (root / "plan.json").touch()
+    lock = os.open(root, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    clean(tmp_path)
+    assert len(list(root.iterdir())) == 3
+    os.close(lock)
+    assert "nodes whose process was killed" in clean(tmp_path)
+    assert list(root.iterdir()) == []

@@ -3,23 +3,26 @@
 import json
 import os
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from installation.python_modules import module_command, module_environment
 from orchestrator.command.line import main
 from orchestrator.command.nodes import bring_up
 from orchestrator.errors import UsageError
 from orchestrator.machine.requirement import Requirement
 from orchestrator.nodes import state
-from orchestrator.nodes.state import NodesPlan, Registry
+from orchestrator.nodes.state import NodesPlan
 from orchestrator.worlds.namespaces import requirements
-from tests.orchestrator.kept_nodes import Nodes
+from tests.orchestrator.kept_nodes import DEADLINE_S, Nodes
 
 pytestmark = pytest.mark.rotating(3, among="nodes of a user")
 
 PLAN = NodesPlan(
+    id="abc123",
     world="process",
     reason="a test asked for it",
     node_count=3,
@@ -77,7 +80,7 @@ def test_nodes_are_brought_up_used_and_taken_down(nodes: Nodes) -> None:
     nodes.must("stop")
     assert nodes.broker_pids() == [None] * 3
     assert "nothing was left behind" in nodes.must("down")
-    assert nodes.sets() == []
+    assert nodes.records() == []
     assert nodes.wait_until_gone() == []
     assert json.loads(nodes.must("status", "--json")) == {"state": "none", "nodes": []}
     assert nodes.must("down") == "no nodes are up\n"
@@ -115,21 +118,20 @@ def test_a_killed_holder_ends_its_processes_and_is_cleared(nodes: Nodes) -> None
     assert len(nodes.processes()) >= 3, "else the test would prove nothing"
     os.kill(nodes.holder(), signal.SIGKILL)
     assert nodes.wait_until_gone() == []
-    assert len(nodes.sets()) == 1
     status = nodes.ask("status")
     assert status.returncode == 0
     assert "no nodes are up" in status.stdout
     assert "was killed" in status.stderr
-    assert nodes.sets() == []
+    assert nodes.records() == []
     nodes.must("up", "--world", "process", "--nodes", "1")
 
 
 def test_a_holder_that_does_not_answer_is_killed_by_down(nodes: Nodes) -> None:
     nodes.must("up", "--world", "process", "--nodes", "1")
-    (directory,) = nodes.sets()
-    (directory / "orders").unlink()
+    os.kill(nodes.holder(), signal.SIGSTOP)
+    nodes.silence_s = 0.2
     assert "killed" in nodes.ask("down").stderr
-    assert nodes.sets() == []
+    assert nodes.records() == []
     assert nodes.wait_until_gone() == []
 
 
@@ -137,7 +139,18 @@ def test_sigterm_ends_the_nodes_in_order(nodes: Nodes) -> None:
     nodes.must("up", "--world", "process", "--nodes", "1")
     os.kill(nodes.holder(), signal.SIGTERM)
     assert nodes.wait_until_gone() == []
-    assert nodes.sets() == [], "it has cleared away after itself"
+    assert nodes.records() == [], "it has cleared away after itself"
+
+
+def test_nodes_end_with_a_command_that_was_killed_before_they_were_up(nodes: Nodes) -> None:
+    with nodes.kept.claimed(PLAN) as lock:
+        command = module_command("orchestrator.nodes.holder", str(nodes.root), str(lock))
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, pass_fds=(lock,), env=module_environment(), timeout=DEADLINE_S
+        )
+    assert done.returncode == 0
+    assert nodes.records() == []
+    assert nodes.wait_until_gone() == []
 
 
 def test_an_interrupted_up_leaves_no_nodes(tmp_path: Path) -> None:
@@ -148,16 +161,16 @@ def test_an_interrupted_up_leaves_no_nodes(tmp_path: Path) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        bring_up(Registry(kept.root), PLAN, interrupt)
-    assert kept.sets() == []
+        bring_up(kept.kept, PLAN, interrupt)
+    assert kept.records() == []
     assert kept.wait_until_gone() == []
 
 
 def test_a_failed_up_reports_its_reason_and_leaves_no_nodes(tmp_path: Path) -> None:
     kept = Nodes(tmp_path / "kept")
     with pytest.raises(UsageError, match="unknown world 'moon'"):
-        bring_up(Registry(kept.root), NodesPlan(**{**vars(PLAN), "world": "moon"}), lambda _: None)
-    assert kept.sets() == []
+        bring_up(kept.kept, NodesPlan(**{**vars(PLAN), "world": "moon"}), lambda _: None)
+    assert kept.records() == []
     assert kept.wait_until_gone() == []
 
 
@@ -204,4 +217,4 @@ def test_nodes_in_a_deep_directory_are_reachable(tmp_path: Path) -> None:
         assert deep.look()[0]["state"] == "up"
     finally:
         deep.end()
-    assert deep.sets() == []
+    assert deep.records() == []

@@ -10,7 +10,7 @@ import pytest
 
 from installation.files import PROJECT_ROOT
 from orchestrator.command.nodes import bring_up
-from orchestrator.nodes.state import NodesPlan, Registry
+from orchestrator.nodes.state import NodesPlan
 from orchestrator.worlds.namespaces import requirements
 from tests.orchestrator.kept_nodes import Nodes
 from tests.worlds.footprint import Footprint, machine_wide
@@ -28,8 +28,9 @@ def nodes(tmp_path: Path) -> Iterator[Nodes]:
 
 
 def footprint(nodes: Nodes) -> Footprint:
-    (directory,) = nodes.sets()
-    return Footprint(nodes.holder(), f"nodes-{directory.name}")
+    plan = nodes.kept.plan()
+    assert plan is not None
+    return Footprint(nodes.holder(), f"nodes-{plan.id}")
 
 
 def test_nodes_are_entered_and_their_brokers_reached_from_inside(nodes: Nodes) -> None:
@@ -65,13 +66,13 @@ def test_every_process_ends_with_a_killed_holder(nodes: Nodes) -> None:
     assert left.wait_gone() == {}
     assert machine_wide() == before
     assert "no nodes are up" in nodes.must("status")
-    assert nodes.sets() == []
+    assert nodes.records() == []
 
 
 @pytest.mark.parametrize("times", [1, 2])
 def test_an_interrupted_up_leaves_no_namespace(nodes: Nodes, times: int) -> None:
     before = machine_wide()
-    plan = NodesPlan("namespaces", "a test asked for it", 3, "ext4", None, True, "2026-01-01T00:00:00Z")
+    plan = NodesPlan("abc123", "namespaces", "a test asked for it", 3, "ext4", None, True, "2026-01-01T00:00:00Z")
     left: list[Footprint] = []
 
     def interrupt(text: str) -> None:
@@ -81,7 +82,7 @@ def test_an_interrupted_up_leaves_no_namespace(nodes: Nodes, times: int) -> None
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        bring_up(Registry(nodes.root), plan, interrupt)
+        bring_up(nodes.kept, plan, interrupt)
     assert [each.wait_gone() for each in left] == [{}] * times
-    assert nodes.sets() == []
+    assert nodes.records() == []
     assert machine_wide() == before

@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from orchestrator.errors import UsageError
 from orchestrator.world_kinds import NAMES
 
 
@@ -44,3 +45,17 @@ def world_option(command: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="the Ansible inventory with the nodes' hosts (inventory world)",
     )
+
+
+def inventory_for(world: str, inventory: Path | None, remedy: str = "give --inventory FILE") -> Path | None:
+    """The inventory that was given, absolute; None in the other worlds, which have none. `remedy`: for an inventory
+    world without one. Raises `UsageError`."""
+    if world != "inventory":
+        if inventory is not None:
+            raise UsageError(f"--inventory {inventory}: the {world} world has no inventory; leave out one of the two")
+        return None
+    if inventory is None:
+        raise UsageError(f"the inventory world needs the hosts' names: {remedy}")
+    if not inventory.exists():
+        raise UsageError(f"{inventory} does not exist; correct the path of the inventory")
+    return inventory.resolve()
