@@ -20,7 +20,7 @@ import traceback
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import NoReturn, Protocol, runtime_checkable
+from typing import NoReturn
 
 import msgspec
 
@@ -45,15 +45,6 @@ from systems.errors import ClusterError, InputError
 
 _REGISTERED_S = 30.0
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
-
-
-@runtime_checkable
-class Provisioned(Protocol):
-    """A lab whose machines are set up by playbooks, which can also start and stop the installed services."""
-
-    def play(self, playbook: str, on_progress: Listener) -> object:
-        """Run a playbook on all machines. Raises `WorldError`."""
-        ...
 
 
 class HeldNodes:
@@ -99,7 +90,7 @@ class HeldNodes:
                 case "start":
                     self._start_services()
                 case "stop":
-                    self._stop_services()
+                    self._there.stop_services()
             return OrderAnswer(for_each(self._there.nodes, self._look))
         except Exception as error:
             return _failed(error)
@@ -114,10 +105,7 @@ class HeldNodes:
 
     def _start_services(self) -> None:
         """Start the services that do not run, concurrently, and wait until clients can use them."""
-        if isinstance(self._lab, Provisioned):
-            self._lab.play("start", self._say)
-        else:
-            self._there.start_services()
+        self._there.start_services()
         self._say("waiting for a controller that all brokers are registered with")
         members = self._deployed.members(self._there.nodes)
         everyone = frozenset(member.name for member in members)
@@ -129,12 +117,6 @@ class HeldNodes:
                 _REGISTERED_S * self._lab.time_scale,
             )
         self._say(f"the controller is {view.controller}")
-
-    def _stop_services(self) -> None:
-        if isinstance(self._lab, Provisioned):
-            self._lab.play("stop", self._say)
-        else:
-            self._there.stop_services()
 
     def _look(self, node: Node) -> NodeStatus:
         world = self._there

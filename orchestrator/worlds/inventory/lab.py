@@ -19,7 +19,7 @@ from nemeses.scheduling import for_each
 from nodeimage import ImageError, PythonPackages, site_archive
 from orchestrator.cleanup import clean_up, described
 from orchestrator.errors import UsageError, WorldError
-from orchestrator.machine.playbooks import PlaybookError, Played, Target
+from orchestrator.machine.playbooks import PlaybookError, Target
 from orchestrator.machine.ssh import SshHost
 from orchestrator.worlds.base import Progress, World, WorldSpec, no_progress
 from orchestrator.worlds.inventory import hosts, parser
@@ -197,12 +197,6 @@ class InventoryLab(Lab):
             checked.access.address,
             *((script,) if script else ()),
         ]
-
-    def play(self, playbook: str, on_progress: Progress) -> Played:
-        """Run a playbook on all hosts. Raises `WorldError`."""
-        if self._machines is None:
-            raise WorldError("the hosts of the inventory are not ready: the lab was not opened")
-        return self._machines.play(playbook, on_progress)
 
     @property
     def _known_hosts(self) -> Path:

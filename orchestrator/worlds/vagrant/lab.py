@@ -27,7 +27,7 @@ from orchestrator.errors import UsageError, WorldError
 from orchestrator.machine import cgroups, playbooks, syscalls
 from orchestrator.machine import packages as system_packages
 from orchestrator.machine.pair_filter import PairFilter
-from orchestrator.machine.playbooks import Played, Target, play
+from orchestrator.machine.playbooks import Target
 from orchestrator.machine.sandbox import PRIVATE_ROOT, current_sandbox
 from orchestrator.machine.ssh import SshHost
 from orchestrator.worlds.base import Progress, World, WorldSpec, no_progress
@@ -343,10 +343,6 @@ class VirtualMachines:
             raise WorldError(f"the console output cannot be stored: {error}") from error
         collection.collect(self._targets, destinations, collected, self._directory)
 
-    def play(self, playbook: str, on_progress: Progress) -> Played:
-        """Run a playbook on all machines. Raises `PlaybookError`."""
-        return play(playbook, list(self._targets.values()), self._directory, on_progress=on_progress)
-
     def _restore(self, machine: VirtualMachine) -> None:
         machine.lose_connection()
         machine.restore()
@@ -609,12 +605,6 @@ class VagrantLab(Lab):
             network.control_address(int(name[1:])),
             *command,
         ]
-
-    def play(self, playbook: str, on_progress: Progress) -> playbooks.Played:
-        """Run a playbook on all machines. Raises `WorldError`."""
-        if self._ready is None:
-            raise WorldError("the virtual machines do not exist: the lab was not opened")
-        return self._ready.play(playbook, on_progress)
 
     @property
     def _key_file(self) -> Path:
