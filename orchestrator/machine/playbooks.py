@@ -29,6 +29,7 @@ from nemeses.scheduling import for_each
 from orchestrator.cleanup import always
 from orchestrator.errors import UsageError, WorldError
 from orchestrator.machine.sandbox import PRIVATE_ROOT, current_sandbox
+from orchestrator.machine.ssh_proxy import proxy_options
 
 PLAYBOOKS = PROJECT_ROOT / "playbooks"
 STRATEGY_VARIABLE = "BROWNOUT_ANSIBLE_STRATEGY"
@@ -56,14 +57,16 @@ _PASSED_ON = ("HOME", "USER", "LOGNAME", "SHELL", "TERM", "TZ", "SSH_AUTH_SOCK",
 class Target:
     """A host and how to reach it. `variables` are its own, in addition to those of the play.
 
-    `known_hosts` has its host key; None: the first key seen is stored in the play's directory and must stay the same.
-    With `become`, tasks run as root through sudo, with its password if sudo wants one; all targets that need one
-    have the same. `time_scale`: how many times slower it is than an ordinary machine; it multiplies timeouts."""
+    `proxy`: the shell command of the way to it, if it is not direct. `known_hosts` has its host key; None: the first
+    key seen is stored in the play's directory and must stay the same. With `become`, tasks run as root through sudo,
+    with its password if sudo wants one; all targets that need one have the same. `time_scale`: how many times slower it
+    is than an ordinary machine; it multiplies timeouts."""
 
     name: str
     address: str
     user: str = "root"
     ssh_port: int = 22
+    proxy: str | None = None
     key_file: Path | None = None
     known_hosts: Path | None = None
     become: bool = False
@@ -186,6 +189,8 @@ def _connection(target: Target) -> dict[str, Any]:
         "ansible_user": target.user,
         "ansible_become": target.become,
     }
+    if target.proxy is not None:
+        settings["ansible_ssh_common_args"] = shlex.join(proxy_options(target.proxy))
     if target.key_file is not None:
         settings["ansible_ssh_private_key_file"] = str(target.key_file)
     return settings
@@ -198,7 +203,7 @@ def _known_hosts(targets: Sequence[Target], directory: Path, scratch: Path) -> P
     hosts = {line.split()[0] for line in lines.splitlines() if line}
     strangers = [target for target in targets if target.known_hosts is None and _host_pattern(target) not in hosts]
     if strangers:
-        lines += "".join(for_each(strangers, lambda target: _first_key(target, scratch)))
+        lines += "".join(for_each(strangers, lambda target: first_key(target, scratch)))
         ours.write_text(lines, encoding="utf-8")
     files = {target.known_hosts for target in targets if target.known_hosts is not None}
     merged = scratch / "known_hosts"
@@ -215,7 +220,7 @@ def _host_pattern(target: Target) -> str:
     return target.address if target.ssh_port == 22 else f"[{target.address}]:{target.ssh_port}"
 
 
-def _first_key(target: Target, scratch: Path) -> str:
+def first_key(target: Target, scratch: Path) -> str:
     """A host's key as a line of known_hosts; empty if it does not answer, which Ansible then reports.
 
     Does not use ssh-keyscan, which connects once per type of key: under emulation that takes seconds."""
@@ -224,7 +229,13 @@ def _first_key(target: Target, scratch: Path) -> str:
     options = ("StrictHostKeyChecking=accept-new", "HashKnownHosts=no", "BatchMode=yes", "PubkeyAuthentication=no")
     command = ["ssh", "-F", "/dev/null", "-p", str(target.ssh_port), "-l", target.user]
     command += [f"-o{option}" for option in (*options, f"ConnectTimeout={patience_s}")]
-    command += [f"-oUserKnownHostsFile={written}", "-oGlobalKnownHostsFile=/dev/null", target.address, "true"]
+    command += [
+        *proxy_options(target.proxy),
+        f"-oUserKnownHostsFile={written}",
+        "-oGlobalKnownHostsFile=/dev/null",
+        target.address,
+        "true",
+    ]
     try:
         subprocess.run(command, capture_output=True, check=False, stdin=subprocess.DEVNULL)
     except OSError as error:

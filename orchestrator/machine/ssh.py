@@ -9,13 +9,15 @@ import posixpath
 import shlex
 import socket
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from nemeses.mechanisms.shell import LEFT, PROCESS, brief_command
-from nemeses.ports import HostError, HostUnreachableError, Result
+from nemeses.ports import HostError, HostUnreachableError, Result, answers, first_word_s
+from orchestrator.machine.ssh_proxy import ProxyConnection, why_no_way
 
 _CONNECT_TIMEOUT_S = 5.0
 # How long bytes may be unacknowledged before the kernel closes a connection: a host without power never answers.
@@ -152,7 +154,8 @@ class SshHost:
     `condition` returns a known reason why the host is unreachable, such as a power cut; messages about lost connections
     end with it. `key_file`, `known_hosts`: None for the user's own keys, agent and known hosts. With `accept_new`, the
     key of a host that is not in `known_hosts` is added: for machines in a private network. `become`: commands run as
-    root through sudo; `become_password`: None if it wants no password. `time_scale` multiplies every timeout.
+    root through sudo; `become_password`: None if it wants no password. `proxy`: the shell
+    command of the way to the host, if it is not direct. `time_scale` multiplies every timeout.
     """
 
     def __init__(
@@ -167,6 +170,7 @@ class SshHost:
         user: str = "root",
         ssh_address: str | None = None,
         ssh_port: int = 22,
+        proxy: str | None = None,
         become: bool = False,
         become_password: str | None = None,
         accept_new: bool = False,
@@ -184,6 +188,7 @@ class SshHost:
         self._known_hosts = known_hosts
         self._user = user
         self._ssh_address = ssh_address or address
+        self._proxy = proxy
         self._become = become
         self._password_line = None if become_password is None else f"{become_password}\n".encode()
         self._accept_new = accept_new
@@ -277,6 +282,17 @@ class SshHost:
         if side is not None:
             side.client.close()
 
+    def answers(self) -> bool:
+        """Whether sshd answers this machine."""
+        return answers(self) if self._proxy is None else self.first_word_s(_CONNECT_TIMEOUT_S) is not None
+
+    def first_word_s(self, patience_s: float) -> float | None:
+        """After how many seconds sshd answered this machine, on the way to it; None: not within `patience_s`."""
+        if self._proxy is None:
+            return first_word_s(self, patience_s)
+        started_s = time.monotonic()
+        return None if why_no_way(self._proxy, patience_s) else time.monotonic() - started_s
+
     def connect(self) -> None:
         """Connect now, not at the first command. Raises `HostUnreachableError`."""
         with self._lock:
@@ -308,7 +324,10 @@ class SshHost:
     def _open(self, timeout_s: float) -> Any:
         connection = self._new_connection(timeout_s * self._time_scale)
         self._opening.add(connection)
+        way = None
         try:
+            if self._proxy is not None:
+                way = connection.connect_kwargs["sock"] = ProxyConnection(self._proxy)
             if self._known_hosts is None:
                 connection.client.load_system_host_keys()
             else:
@@ -317,12 +336,15 @@ class SshHost:
                 connection.client.load_host_keys(str(self._known_hosts))
             connection.open()
             channel = connection.transport.sock
-            channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if hasattr(socket, "TCP_USER_TIMEOUT"):
+            if way is None:
+                channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if way is None and hasattr(socket, "TCP_USER_TIMEOUT"):
                 patience_ms = int(_USER_TIMEOUT_MS * self._time_scale)
                 channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, patience_ms)
         except Exception as error:
             connection.close()
+            if way is not None:
+                way.close()
             raise HostUnreachableError(
                 f"{self.name} ({self._ssh_address}) cannot be reached by SSH: {error!r}{self._condition()}"
             ) from error

@@ -31,6 +31,10 @@ from tests.worlds.support import specification
 
 NAMES = ("alpha", "beta", "gamma")
 DISK_BYTES = 512 << 20
+CLOSED_TO = (
+    "add table inet wall; add chain inet wall in {{ type filter hook input priority 0; }}; "
+    "add rule inet wall in tcp dport 22 tcp flags & (syn | ack) == syn ip saddr {} reject with tcp reset"
+)
 PASSWORD = "Ann's sudo $ecret"
 
 
@@ -47,11 +51,7 @@ class Hosts:
 
     def inventory(self, *lines: str, of_host: dict[str, str] | None = None, names: tuple[str, ...] = NAMES) -> Path:
         """An inventory of all hosts, with further variables of all (`lines`) or of one."""
-        config = dict(
-            line.split()
-            for line in Path(self.made.shell("n1")[2]).read_text().splitlines()
-            if line.split()[0] in ("IdentityFile", "UserKnownHostsFile")
-        )
+        config = self._keys()
         path = self.directory / f"hosts-{len(list(self.directory.glob('hosts-*')))}.ini"
         hosts = [
             f"{name} ansible_host={node.address} {(of_host or {}).get(name, '')}"
@@ -69,6 +69,19 @@ class Hosts:
             )
         )
         return path
+
+    def jump_config(self, jump: str) -> Path:
+        """A configuration of ssh in which every host is reached through this one."""
+        path, node = self.directory / "ssh_config", next(node for node in self.made.nodes if node.name == jump)
+        path.write_text(
+            f"Host jump\nHostName {node.address}\nHost * !jump\nProxyJump jump\nHost *\nUser root\n"
+            + "".join(f"{key} {value}\n" for key, value in self._keys().items())
+        )
+        return path
+
+    def _keys(self) -> dict[str, str]:
+        lines = (line.split() for line in Path(self.made.shell("n1")[2]).read_text().splitlines())
+        return {words[0]: words[1] for words in lines if words[0] in ("IdentityFile", "UserKnownHostsFile")}
 
     def power_lines(self) -> list[str]:
         """Power by commands, as a hypervisor's would be; see `serve_power`."""
@@ -259,29 +272,36 @@ def network(directory: str) -> Any:
 
 def campaign(directory: str, path: str, time_scale: str, question: str = "true", user: str = "root") -> Any:
     """A campaign over the inventory, by the command that people type; each host is asked `question` afterwards. One of
-    the hosts has this time scale, the slowest one. A `user` other than root has a sudo password."""
-    with made_hosts(directory, 3) as hosts:
+    the hosts has this time scale, the slowest one. A `user` other than root has a sudo password, and logs in through a
+    jump host: the hosts' SSH ports are closed to the tester."""
+    with made_hosts(directory, 3 if user == "root" else 4) as hosts:
         hosts.serve_power()
         slow = {"beta": f"brownout_time_scale={time_scale}"}
         lines = [*hosts.power_lines(), "brownout_own_clock=true", f"ansible_user={user}"]
         asked = []
         if user != "root":
-            for name in hosts.made.hosts:
-                hosts.add_user(name, user)
-            lines.append("ansible_become=true")
+            *nodes, between = hosts.made.nodes
+            for node in nodes:
+                hosts.add_user(node.name, user)
+                tester = hosts.ask(node.name, "echo ${SSH_CONNECTION%% *}")
+                hosts.ask(node.name, f"nft -f - <<'END'\n{CLOSED_TO.format(tester)}\nEND")
+            lines += ["ansible_become=true", f"ansible_ssh_common_args=-F {hosts.jump_config(between.name)}"]
             asked = ["--ask-become-pass"]
         inventory = hosts.inventory(*lines, of_host=slow)
         store = Path(directory, "store")
         command = [sys.executable, "-m", "orchestrator", "run", path, "--world", "inventory"]
         command += ["--inventory", str(inventory), "--store", str(store), "--engine", "in-process", *asked]
         done = subprocess.run(command, input=f"{PASSWORD}\n", capture_output=True, text=True, check=False)
+        for name in hosts.made.hosts:
+            hosts.ask(name, "nft delete table inet wall 2>/dev/null || true")
+        tested = list(hosts.made.hosts)[:3]
         return {
             "code": done.returncode,
             "said": done.stdout + done.stderr,
-            "tables": [hosts.ask(name, "nft list tables") for name in hosts.made.hosts],
-            "brokers": [hosts.ask(name, "pgrep -fc [b]roker.--config || true") for name in hosts.made.hosts],
-            "on": [hosts.made.power.is_on(name) for name in hosts.made.hosts],
-            "answers": [hosts.ask(name, question) for name in hosts.made.hosts],
+            "tables": [hosts.ask(name, "nft list tables") for name in tested],
+            "brokers": [hosts.ask(name, "pgrep -fc [b]roker.--config || true") for name in tested],
+            "on": [hosts.made.power.is_on(name) for name in tested],
+            "answers": [hosts.ask(name, question) for name in tested],
             "secrets": files_with_password(store),
         }
 
@@ -316,6 +336,33 @@ def sudo(directory: str) -> Any:
             play("stop", [target], hosts.directory / "ansible", on_progress=lambda _: None)
         (output,) = hosts.directory.glob("ansible/artifacts/*/stdout")
         return {**said, "ansible": output.read_text(), "secrets": files_with_password(hosts.directory / "ansible")}
+
+
+def jump(directory: str) -> Any:
+    """A host behind another one: each way to say so, and a mistake."""
+    with made_hosts(directory, 2) as hosts:
+        by_config = f"-F {hosts.jump_config('n2')}"
+        ways = {
+            "ProxyJump in the configuration": by_config,
+            "ProxyJump": f"{by_config} -o ProxyJump=root@jump:22 -o StrictHostKeyChecking=no",
+            "ProxyCommand": f"{by_config} -o 'ProxyCommand=ssh -F {hosts.jump_config('n2')} -W %h:%p jump'",
+            "port 23": f"{by_config} -o ProxyJump=jump:23",
+        }
+        said: dict[str, str] = {}
+        for name, arguments in ways.items():
+            path = hosts.inventory(f'ansible_ssh_common_args="{arguments}"', names=NAMES[:1])
+            try:
+                (checked,) = check_all(path, chosen(read(path, ANSIBLE_VARIABLES), 1), hosts.directory)
+            except (UsageError, WorldError) as error:
+                said[name] = str(error)
+                continue
+            connection = checked.connection(hosts.directory / "known_hosts")
+            source = connection.run("echo $SSH_CONNECTION").stdout.split()[0]
+            said[name] = "through the jump host" if source == hosts.made.nodes[1].address else source
+            connection.disconnect()
+        hosts.made.power.cut(["n1"])
+        processes = subprocess.run(["pgrep", "-fc", "ssh .*-W"], capture_output=True, text=True, check=False)
+        return {**said, "off": not checked.access.is_reachable(), "left": processes.stdout.strip()}
 
 
 def files_with_password(directory: Path) -> list[str]:

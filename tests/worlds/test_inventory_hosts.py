@@ -7,6 +7,9 @@ import pytest
 
 from orchestrator.errors import UsageError, WorldError
 from orchestrator.running.runner import require_faults
+from orchestrator.worlds.inventory import lab
+from orchestrator.worlds.inventory.access import HostAccess
+from orchestrator.worlds.inventory.checks import CheckedHost
 from orchestrator.worlds.inventory.hosts import ANSIBLE_VARIABLES, PASSED_ON, VARIABLES, InventoryHost, chosen
 from orchestrator.worlds.inventory.lab import InventoryLab
 from orchestrator.worlds.inventory.parser import Inventory, Listed, read
@@ -175,3 +178,20 @@ def test_an_ambiguous_power_status_is_refused() -> None:
 def test_a_failed_command_is_reported_with_its_output() -> None:
     with pytest.raises(WorldError, match=r"n1 \(web\): brownout_power_off ended with exit code 2: .*no such domain"):
         run_command(of({}), "brownout_power_off", "echo no such domain >&2; exit 2")
+
+
+@pytest.mark.parametrize(
+    ("unreached", "reasons"), [(["n2"], ["n1 (web): it cannot connect to the SSH port of n2"]), ([], [])]
+)
+def test_a_host_that_reaches_no_ssh_port_has_no_faults_of_the_network(unreached: list[str], reasons: list[str]) -> None:
+    access = HostAccess("192.0.2.1", 22, "root", None, ())
+    facts = {
+        "boot_id": "another",
+        "own_kernel": True,
+        "may_set_clock": True,
+        "nft": "",
+        "netem": "",
+        "unreached": unreached,
+    }
+    broken = dict(lab._broken_promises([CheckedHost(of({}), access, "192.0.2.1", facts, (9092,))]))
+    assert (broken["network"], broken["netem"], broken["power"]) == (reasons, reasons, [])

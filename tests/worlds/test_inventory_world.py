@@ -36,7 +36,7 @@ def play(scenario: str, *arguments: str) -> Any:
 @pytest.mark.rotating(13, among="real-time campaigns")
 @pytest.mark.parametrize(("time_scale", "user"), [(1.0, "root"), pytest.param(4.0, "ann", marks=NEEDS_SUDO)])
 def test_a_campaign_passes_on_the_hosts_of_an_inventory(tmp_path: Path, time_scale: float, user: str) -> None:
-    """With another user than root, the command asks for a sudo password."""
+    """With another user than root, the command asks for a sudo password, and the way to the hosts is a jump host."""
     site_archive(PROJECT_ROOT, f"3.{sys.version_info.minor}")  # fetched once; a sandbox has no network
     path = tmp_path / "small.toml"
     path.write_text(CAMPAIGN)
@@ -86,6 +86,20 @@ def test_unusable_hosts_are_named_together_and_not_changed(tmp_path: Path) -> No
     )
     assert "out of memory; run it there as root" in on_java[3]
     assert (done["precious"], done["changed"], done["left"]) == ("mine", ["", "", ""], [])
+
+
+@pytest.mark.rotating(3, among="hosts of an inventory")
+def test_a_host_is_reached_through_a_jump_host(tmp_path: Path) -> None:
+    done = play("jump", str(tmp_path))
+    for way in ("ProxyJump in the configuration", "ProxyJump", "ProxyCommand"):
+        assert done[way] == "through the jump host", way
+    refused = done["port 23"].splitlines()[1]
+    assert (
+        "n1 (alpha): 10.77.0.11 port 22 cannot be reached through its proxy: ssh: connect to host 10.77.0.12 "
+        in refused
+    )
+    assert "port 23: Connection refused; try: ssh -oBatchMode=yes -F " in refused
+    assert (done["off"], done["left"]) == (True, "0")
 
 
 @NEEDS_SUDO

@@ -5,13 +5,17 @@ can reach is reachable here, too.
 """
 
 import os
+import shlex
 import socket
+import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from installation.programs import run_program
 from nemeses.ports import HostUnreachableError
+from orchestrator.machine.playbooks import Target, first_key
+from orchestrator.machine.ssh_proxy import proxy_command, proxy_options, why_no_way
 from orchestrator.worlds.inventory.hosts import InventoryHost
 from orchestrator.worlds.services import accepts
 
@@ -30,42 +34,45 @@ class InventoryMistakeError(AccessError):
 
 @dataclass(frozen=True)
 class HostAccess:
-    """Everything that a login needs. `host_keys` are lines for a known_hosts file."""
+    """Everything that a login needs. `host_keys` are lines for a known_hosts file. `proxy`: see `proxy_command`."""
 
     address: str
     port: int
     user: str
     key_file: Path | None
     host_keys: tuple[str, ...]
+    proxy: str | None = None
     noted: tuple[str, ...] = ()
     """A remark for the user, such as a host key that was trusted without verification."""
 
     def is_reachable(self) -> bool:
         """Whether the host's SSH port currently accepts connections."""
+        if self.proxy is not None:
+            return not why_no_way(self.proxy, _CONNECT_TIMEOUT_S)
         return accepts(self.address, self.port, _ANSWER_TIMEOUT_S)
 
     def command_line(self) -> str:
         """The command for a login by hand."""
         key = f" -i {self.key_file}" if self.key_file else ""
         port = f" -p {self.port}" if self.port != 22 else ""
-        return f"ssh{key}{port} {self.user}@{self.address}"
+        proxy = "".join(f" {shlex.quote(word)}" for word in proxy_options(self.proxy))
+        return f"ssh{key}{port}{proxy} {self.user}@{self.address}"
 
 
 def find_access(host: InventoryHost) -> HostAccess:
     """How to log in to a host whose SSH port answers. Raises `AccessError`."""
     settings = _effective(host)
     address, port = settings["hostname"][0], int(settings["port"][0])
-    for key in ("proxyjump", "proxycommand"):
-        if settings.get(key, ["none"])[0] != "none":
-            raise AccessError(
-                f"it is reached through a proxy ({key} {settings[key][0]}), and clients must reach the brokers "
-                "directly; run brownout on a machine that does"
-            )
+    proxy = proxy_command(settings, host.ssh_arguments)
     key_file = _key_file(host, settings)
-    _require_port(address, port)
+    if proxy is None:
+        _require_port(address, port)
+    elif reason := why_no_way(proxy, 2 * _CONNECT_TIMEOUT_S * host.time_scale):
+        raise AccessError(f"{address} port {port} cannot be reached through its proxy: {reason}; try: {proxy}")
     name = address if port == 22 else f"[{address}]:{port}"
-    keys, noted = _host_keys(host, settings, address, port, name)
-    return HostAccess(address, port, settings["user"][0], key_file, tuple(keys), noted)
+    access = HostAccess(address, port, settings["user"][0], key_file, (), proxy)
+    keys, noted = _host_keys(host, settings, access, name)
+    return replace(access, host_keys=tuple(keys), noted=noted)
 
 
 def data_address(host: InventoryHost) -> str:
@@ -166,7 +173,7 @@ def _has_passphrase(key: Path) -> bool:
 
 
 def _host_keys(
-    host: InventoryHost, settings: dict[str, list[str]], address: str, port: int, name: str
+    host: InventoryHost, settings: dict[str, list[str]], access: HostAccess, name: str
 ) -> tuple[list[str], tuple[str, ...]]:
     strictness = settings.get("stricthostkeychecking", ["ask"])[0]
     if host.check_host_key is False or os.environ.get("ANSIBLE_HOST_KEY_CHECKING", "").lower() in ("false", "0", "no"):
@@ -175,12 +182,11 @@ def _host_keys(
     if keys:
         return keys, ()
     if strictness in ("false", "accept-new"):
-        scanned = _scan(address, port, _CONNECT_TIMEOUT_S * host.time_scale)
+        scanned = _shown(access, host.time_scale)
         return scanned, (f"the host key of {host.title} was not known, and is trusted without verification",)
-    by_hand = f"ssh -p {port} {settings['user'][0]}@{address}"
     raise AccessError(
-        f"its host key is not in known_hosts; log in once by hand and compare it ({by_hand}), or trust it unverified: "
-        "ansible_ssh_common_args='-o StrictHostKeyChecking=accept-new'"
+        f"its host key is not in known_hosts; log in once by hand and compare it ({access.command_line()}), or trust "
+        "it unverified: ansible_ssh_common_args='-o StrictHostKeyChecking=accept-new'"
     )
 
 
@@ -194,10 +200,11 @@ def _known(settings: dict[str, list[str]], name: str) -> Iterator[str]:
                 yield from (line for line in lookup.stdout.splitlines() if line and not line.startswith("#"))
 
 
-def _scan(address: str, port: int, timeout_s: float) -> list[str]:
-    command = ["ssh-keyscan", "-T", f"{timeout_s:.0f}", "-p", str(port), address]
-    scanned = run_program(command)
-    lines = [line for line in scanned.stdout.splitlines() if line and not line.startswith("#")]
+def _shown(access: HostAccess, time_scale: float) -> list[str]:
+    """The key that a host shows, as lines of known_hosts. Raises `AccessError`."""
+    with tempfile.TemporaryDirectory(prefix="brownout-") as scratch:
+        target = Target("host", access.address, access.user, access.port, access.proxy, time_scale=time_scale)
+        lines = first_key(target, Path(scratch)).splitlines()
     if not lines:
-        raise AccessError(f"it shows no host key at {address} port {port}: {scanned.stderr.strip()[-200:]}")
+        raise AccessError(f"it shows no host key at {access.address} port {access.port}; try: {access.command_line()}")
     return lines

@@ -67,6 +67,7 @@ class CheckedHost:
             user=self.access.user,
             ssh_address=self.access.address,
             ssh_port=self.access.port,
+            proxy=self.access.proxy,
             become=self.host.become,
             become_password=self.host.become_password,
             data_dir=self.host.data_dir,

@@ -21,6 +21,7 @@ from orchestrator.cleanup import clean_up, described
 from orchestrator.errors import UsageError, WorldError
 from orchestrator.machine.playbooks import PlaybookError, Target
 from orchestrator.machine.ssh import SshHost
+from orchestrator.machine.ssh_proxy import proxy_options
 from orchestrator.worlds.base import Progress, World, WorldSpec, no_progress
 from orchestrator.worlds.inventory import hosts, parser
 from orchestrator.worlds.inventory.checks import CheckedHost, check_all, examine
@@ -193,6 +194,7 @@ class InventoryLab(Lab):
             *("ssh", "-p", str(checked.access.port), "-l", checked.access.user),
             *(("-i", _unexpanded(checked.access.key_file)) if checked.access.key_file else ()),
             *("-o", f"UserKnownHostsFile={_one_file(self._known_hosts)}", "-o", "StrictHostKeyChecking=yes"),
+            *proxy_options(checked.access.proxy),
             *(("-t",) if not command or checked.host.become_password is not None else ()),
             checked.access.address,
             *((script,) if script else ()),
@@ -222,6 +224,7 @@ class InventoryLab(Lab):
             checked.access.address,
             user=checked.access.user,
             ssh_port=checked.access.port,
+            proxy=checked.access.proxy,
             key_file=checked.access.key_file,
             known_hosts=self._known_hosts,
             become=host.become,
@@ -245,6 +248,9 @@ class InventoryLab(Lab):
 
         def look(checked: CheckedHost) -> None:
             facts = examine(machines.hosts[checked.host.node], checked)
+            peers = [(other.name, other.address, other.probe_port) for other in machines.hosts.values()]
+            reached = ask(machines.hosts[checked.host.node], reach_script(peers))
+            facts["unreached"] = sorted(name for name, state in reached.items() if state != "open")
             checked_again[checked.host.node] = replace(checked, facts=facts)
 
         for_each(self._checked, look)
@@ -324,8 +330,16 @@ def _broken_promises(checked: Sequence[CheckedHost]) -> Iterable[tuple[Need, lis
         title: here[title] or ("it has the address that brownout comes from" if _is_own(host.address) else "")
         for title, host in by_title.items()
     }
-    yield "network", stated({t: self_addressed[t] or host.facts["nft"] for t, host in by_title.items()})
-    yield "netem", stated({t: host.facts["netem"] for t, host in by_title.items()})
+    apart = {  # the evidence that a fault of the network has ended is a connection to that port
+        title: f"it cannot connect to the SSH port of {', '.join(host.facts['unreached'])}"
+        for title, host in by_title.items()
+        if host.facts["unreached"]
+    }
+    yield (
+        "network",
+        stated({t: self_addressed[t] or host.facts["nft"] or apart.get(t, "") for t, host in by_title.items()}),
+    )
+    yield "netem", stated({t: host.facts["netem"] or apart.get(t, "") for t, host in by_title.items()})
     shared = {
         title: here[title] or ("" if host.facts["own_kernel"] else "it is a container, whose kernel is shared")
         for title, host in by_title.items()

@@ -11,7 +11,7 @@ import shlex
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -248,7 +248,11 @@ class RemoteWorld(ServicesOnHosts):
     @property
     def site(self) -> Site:
         machines = self._machines
-        return self.site_of(machines.power, machines.network, machines.suspender)
+        return replace(
+            self.site_of(machines.power, machines.network, machines.suspender),
+            answers=lambda host: machines.hosts[host.name].answers(),
+            first_word_s=lambda host, patience_s: machines.hosts[host.name].first_word_s(patience_s),
+        )
 
     def up(self, on_progress: Progress = no_progress) -> None:
         self._lock.take()
