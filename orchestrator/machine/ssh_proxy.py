@@ -1,6 +1,6 @@
 """A connection to an SSH port through a proxy: a jump host, or any command that ssh's configuration names.
 
-Theory of operation. ssh's own program makes the way to the host, as for ssh itself: the user's configuration, keys and
+Theory of operation. The program ssh makes the way to the host, so the user's configuration, keys and
 known hosts apply to each jump host. Its input and output are one end of a socket pair, and paramiko gets the other end.
 So a lost way ends the connection, as a lost connection without a proxy does. The command is in a session of its own: a
 Ctrl-C at the terminal must not end it before the run has healed its faults.
@@ -20,7 +20,7 @@ _BANNER = b"SSH-"
 
 
 class ProxyConnection(socket.socket):
-    """The connection that a proxy's command makes; the command ends with it. Raises `OSError` if there is no `sh`."""
+    """The connection that a proxy's command makes; the command ends with it. Raises `OSError` without `sh`."""
 
     def __init__(self, command: str) -> None:
         ours, theirs = socket.socketpair()
@@ -48,22 +48,21 @@ class ProxyConnection(socket.socket):
 
 
 def why_no_way(command: str, timeout_s: float) -> str:
-    """Empty if sshd answers through this proxy, else the proxy's message or that there was no answer."""
+    """Empty if sshd answers through this proxy, else the proxy's message or the kind of silence."""
     with ProxyConnection(command) as connection:
         connection.settimeout(timeout_s)
         try:
             if connection.recv(len(_BANNER)) == _BANNER:
                 return ""
         except TimeoutError:
-            return connection.errors() or f"there is no answer within {timeout_s:g} s"
+            return connection.errors() or f"no answer within {timeout_s:g} s"
         return connection.errors() or "the connection ended without an answer"
 
 
 def proxy_command(settings: Mapping[str, Sequence[str]], arguments: Sequence[str]) -> str | None:
     """The shell command of a host's proxy; None without one.
 
-    `settings`: the host's by `ssh -G`; `arguments`: those of ssh that led to them, of which `-F` applies to jump hosts,
-    too, as in ssh."""
+    `settings`: the host's by `ssh -G` with these `arguments`. As in ssh, `-F` applies to jump hosts, too."""
     host, port = settings["hostname"][0], settings["port"][0]
     jumps = settings.get("proxyjump", ("none",))[0]
     if jumps != "none":
