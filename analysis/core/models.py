@@ -125,6 +125,9 @@ class FifoQueue(Model):
     def initial(self, form: Any) -> Hashable:
         return _nothing_stated(form, ())
 
+    def values(self, f: str, argument: Any, answer: Any, *, is_answered: bool) -> tuple[Hashable, Hashable]:
+        return super().values(f, argument if f == "enqueue" else None, answer, is_answered=is_answered)
+
     def step(self, state: tuple[str, ...], operation: ModelOperation) -> Iterable[Hashable]:
         if operation.f == "enqueue":
             return ((*state, operation.argument),)

@@ -113,13 +113,16 @@ class _Element:
     """The read that shows it and returned last."""
     shown_from: int = -1
     """The latest invocation of a read that shows it."""
+    showing: list[ModelOperation] = field(default_factory=list)
+    """Of an element that is removed: all reads that show it."""
 
 
 class SetPromises(WorkloadPromises):
     """Elements that are added, and read together (Jepsen's `set-full`; Maelstrom's broadcast and g-set).
 
     A read may lag, unless `stale-read` is prohibited. So an element is lost if it was certainly there, the last read
-    that could show it lacks it, and each read that shows it had returned before that read was invoked.
+    that could show it lacks it, and each read that shows it had returned before that read was invoked. An element that
+    is removed was certainly there from each add on until the invocation of the next removal.
     """
 
     functions: ClassVar = {"add": False, "broadcast": False, "remove": False, "read": True}
@@ -153,10 +156,12 @@ class SetPromises(WorkloadPromises):
         for read in reads:
             self._take(read, elements, cases, initial)
         lacking = _last_reads_without(elements, reads)
-        late, unread = 0, list[str]()
+        late, unread, unseen_removals = 0, list[str](), list[str]()
         for name, element in elements.items():
             if element.removed:
-                _judge_removal(name, element, reads, cases)
+                _judge_resurrection(name, element, cases)
+                unread += [name] * _is_unread(name, element, reads, cases, is_initial=name in initial)
+                unseen_removals += [name] * _is_removal_unseen(element, reads)
             elif (without := lacking.get(name)) is None or without.inv < element.certain_since:
                 if element.shown is None and element.certain_since < INF:
                     unread.append(name)
@@ -174,8 +179,12 @@ class SetPromises(WorkloadPromises):
                     unread.append(name)
         doubts = [] if reads else [("", "no read was answered")]
         if unread and reads:
-            fate = f"no read shows what became of {'sought' if len(unread) == 1 else 'them'}"
+            fate = f"no read shows what became of {'it' if len(unread) == 1 else 'them'}"
             doubts.append((LOST_ELEMENT, f"{_first_names(unread)}: {fate}"))
+        if unseen_removals and reads:
+            doubts.append(
+                (RESURRECTED_ELEMENT, f"{_first_names(unseen_removals)}: no read was invoked after the removal")
+            )
         recovered = sum(
             1
             for sought in elements.values()
@@ -201,6 +210,8 @@ class SetPromises(WorkloadPromises):
             )
             if element.shown is None or read.ret > element.shown.ret:
                 element.shown = read
+            if element.removed:
+                element.showing.append(read)
 
 
 def _last_reads_without(elements: Iterable[str], reads: Sequence[ModelOperation]) -> dict[str, ModelOperation]:
@@ -215,15 +226,49 @@ def _last_reads_without(elements: Iterable[str], reads: Sequence[ModelOperation]
     return lacking
 
 
-def _judge_removal(name: str, element: _Element, reads: Sequence[ModelOperation], cases: _Cases) -> None:
+def _judge_resurrection(name: str, element: _Element, cases: _Cases) -> None:
     """An element is gone after an acknowledged removal, unless an add may have come later."""
-    removal = min(element.removed, key=_return)
-    if removal.ret == INF or any(add.ret > removal.inv for add in element.added):
-        return
-    for read in reads[bisect_right(reads, removal.ret, key=_invocation) :]:
-        if name in read.answer:  # type: ignore[operator]
+    for read in element.showing:
+        removals = (removal for removal in element.removed if removal.ret < read.inv)
+        removal = max(removals, key=_invocation, default=None)
+        if removal and all(add.ret < removal.inv or add.inv > read.ret for add in element.added):
             cases.add(RESURRECTED_ELEMENT, f"a read shows {name} after its removal was acknowledged", removal, read)
             return
+
+
+def _is_unread(
+    name: str, element: _Element, reads: Sequence[ModelOperation], cases: _Cases, *, is_initial: bool
+) -> bool:
+    """Judge an element that is removed, in each time in which it was certainly in the set: after an add, and until the
+    next removal may take effect. Returns whether no read shows what became of it in one of them."""
+    starts = [(add.inv, add.ret) for add in element.added if add.is_answered]
+    starts += [(-1, -1)] if is_initial else []
+    starts += [(-1, min(map(_return, element.showing)))] if element.showing else []
+    showing, stale, is_unread = {read.id for read in element.showing}, list[ModelOperation](), False
+    for start, certain_since in starts:
+        end = min((removal.inv for removal in element.removed if removal.ret >= start), default=INF)
+        first, last = (bisect_right(reads, time, key=_invocation) for time in (certain_since, end - 1))
+        lacking = (read for read in reversed(reads[first:last]) if read.ret < end and read.id not in showing)
+        without = next(lacking, None)
+        later = [read for read in element.showing if read.inv < end and read.ret >= (without.inv if without else start)]
+        if without and end == INF and not later:
+            sentence = f"{name} was in the set after its removal, and a later read lacks it"
+            cases.add(LOST_ELEMENT, sentence, *_present(*element.added[-1:], element.shown, without))
+            return False
+        stale += [without] if without else []
+        is_unread |= not later and (end == INF or without is not None)
+        is_unread |= without is not None and all(read.inv < without.inv for read in later)
+    if stale:
+        sentence = f"{name} was certainly in the set before its removal, and a read lacks it"
+        cases.add(STALE_READ, sentence, *element.added[:1], stale[0])
+    return is_unread
+
+
+def _is_removal_unseen(element: _Element, reads: Sequence[ModelOperation]) -> bool:
+    """Whether no read was invoked after the last removal of an element, which no add may have followed."""
+    removal = max(element.removed, key=_invocation)
+    is_last = removal.is_answered and all(add.ret < removal.inv for add in element.added)
+    return is_last and not any(read.inv > removal.ret for read in reads[-1:])
 
 
 def _lost(name: str, element: _Element, read: ModelOperation) -> str:
@@ -272,12 +317,13 @@ class QueuePromises(WorkloadPromises):
                 for name in operation.answer:  # type: ignore[attr-defined]
                     takes_of.setdefault(name, []).append(operation)
         for name, takes in takes_of.items():
-            attempts = enqueues_of.get(name, [])
-            first = min(takes, key=_return)
-            if not attempts or attempts[0].inv > first.ret:
-                cases.add(PHANTOM_ELEMENT, f"{name} was taken, without an enqueue", first)
-            elif len(takes) > len(attempts):
-                times = f"{counted(len(takes), 'time')}, and enqueued {counted(len(attempts), 'time')}"
+            attempts, in_order = enqueues_of.get(name, []), sorted(takes, key=_return)
+            early = (at for at, take in enumerate(in_order) if at >= len(attempts) or attempts[at].inv > take.ret)
+            excess = next(early, None)
+            if excess == 0:
+                cases.add(PHANTOM_ELEMENT, f"{name} was taken, without an enqueue", in_order[0])
+            elif excess:
+                times = f"{counted(excess + 1, 'time')}, and enqueued {counted(excess, 'time')} until then"
                 cases.add(DUPLICATE_ELEMENT, f"{name} was taken {times}", *attempts, *takes)
         untaken = list(_missing(enqueues_of, takes_of))
         doubts = self._judge_missing(untaken, emptied, open_takes, cases)

@@ -160,6 +160,21 @@ def test_a_value_that_the_model_does_not_have_is_refused(
 
 
 @pytest.mark.parametrize(
+    ("model", "f"),
+    [
+        ("set", "read"),
+        ("fifo-queue", "dequeue"),
+        ("unordered-queue", "dequeue"),
+        ("counter", "read"),
+        ("key-value", "get"),
+    ],
+)
+def test_an_argument_that_the_model_does_not_have_distinguishes_nothing(model: str, f: str) -> None:
+    """Such as the time limit of a dequeue."""
+    assert MODELS[model].values(f, 5, None, is_answered=False) == (None, None)
+
+
+@pytest.mark.parametrize(
     ("model", "stated", "state"),
     [
         ("set", FormSet({"1": 1}), frozenset({"1"})),

@@ -102,6 +102,31 @@ CASES: dict[str, tuple[str, tuple[Row, ...], dict[str, int]]] = {
         (add("1", 0, 1), removed("1", 2, 3), add("1", 3, 6), read("[1]", 4, 5)),
         {},
     ),
+    "an element that is missing before its removal": (
+        "set-full",
+        (add("1", 0, 1), read("[]", 2, 3), removed("1", 4, 5), read("[]", 6, 7)),
+        {"stale-read": 1},
+    ),
+    "an element that is missing before an open removal": (
+        "set-full",
+        (add("1", 0, 1), read("[]", 2, 3), read("[1]", 4, 5), removed("1", 6)),
+        {"stale-read": 1},
+    ),
+    "an element that is lost after its removal": (
+        "set-full",
+        (add("1", 0, 1), removed("1", 2, 3), add("1", 4, 5), read("[]", 6, 7)),
+        {"lost-element": 1},
+    ),
+    "an element that is removed twice and returns": (
+        "set-full",
+        (add("1", 0, 1), removed("1", 2, 3), add("1", 4, 5), removed("1", 6, 7), read("[1]", 8, 9)),
+        {"resurrected-element": 1},
+    ),
+    "an element that is gone after an open removal": (
+        "set-full",
+        (add("1", 0, 1), removed("1", 2), read("[]", 4, 5)),
+        {},
+    ),
     # queues
     "each element once": ("total-queue", (put("1", 0, 1), take("1", 2, 3), drained("[]", 4, 5)), {}),
     "an element in the drain": ("total-queue", (put("1", 0, 1), drained("[1]", 4, 5)), {}),
@@ -117,6 +142,11 @@ CASES: dict[str, tuple[str, tuple[Row, ...], dict[str, int]]] = {
     "an element that is taken twice": (
         "total-queue",
         (put("1", 0, 1), take("1", 2, 3), take("1", 4, 5)),
+        {"duplicate-element": 1},
+    ),
+    "an element that is taken twice and enqueued again": (
+        "total-queue",
+        (put("1", 0, 1), take("1", 2, 3), take("1", 4, 5), put("1", 6, 7), drained("[]", 8, 9)),
         {"duplicate-element": 1},
     ),
     "an element that is enqueued twice": (
@@ -167,6 +197,12 @@ UNDECIDED: dict[str, tuple[str, tuple[Row, ...]]] = {
     "a set without a read": ("set-full", (add("1", 0, 1),)),
     "an element after the last read": ("set-full", (read("[]", 0, 1), add("1", 2, 3))),
     "two reads at once": ("set-full", (add("1", 0, 1), read("[1]", 2, 9), read("[]", 3, 4))),
+    "a removal after the last read": ("set-full", (add("1", 0, 1), read("[1]", 2, 3), removed("1", 4, 5))),
+    "an add after the last removal": ("set-full", (removed("1", 0, 1), read("[]", 2, 3), add("1", 4, 5))),
+    "an element that no read shows before its removal": (
+        "set-full",
+        (add("1", 0, 1), read("[]", 2, 3), removed("1", 4, 5), read("[]", 6, 7)),
+    ),
     "a queue that was not drained": ("total-queue", (put("1", 0, 1), put("2", 0, 1), take("1", 2, 3))),
     "an open dequeue": ("total-queue", (put("1", 0, 1), take("", 2), drained("[]", 4, 5))),
     "a sum before the additions": ("counter-bounds", (read("0", 0, 1), add("1", 2, 3))),
@@ -200,7 +236,7 @@ def test_names_of_models_are_those_of_the_command() -> None:
 def honest(seed: int) -> Iterator[tuple[str, list[Row]]]:
     """Histories of objects that take effect at one moment of each operation; some outcomes are unknown."""
     rng = random.Random(seed)
-    elements, queue, total, balances = list[str](), list[str](), 0, [50, 50]
+    elements, queue, total, balances = set[str](), list[str](), 0, [50, 50]
     rows: dict[str, list[Row]] = {"set-full": [], "total-queue": [], "counter-bounds": [], "bank": []}
     for now in range(10, 10 + 20 * rng.randint(2, 20), 20):
         inv, ret = now - rng.randint(0, 60), now + rng.randint(1, 60)
@@ -210,11 +246,13 @@ def honest(seed: int) -> Iterator[tuple[str, list[Row]]]:
         if rng.random() < 0.5:
             amount = rng.randint(-3, 3)
             if happens:
-                elements.append(name)
                 queue.append(name)
                 total += amount
                 balances = [balances[0] - amount, balances[1] + amount]
-            rows["set-full"].append(add(name, inv, end))
+            element, is_removal = rng.choice(("1", "2", name)), rng.random() < 0.3
+            rows["set-full"].append((removed if is_removal else add)(element, inv, end))
+            if happens:
+                elements = elements - {element} if is_removal else elements | {element}
             rows["total-queue"].append(put(name, inv, end))
             rows["counter-bounds"].append(add(str(amount), inv, end))
             rows["bank"].append(("transfer", f"{{:amount {amount}}}", None, inv, end))
