@@ -45,6 +45,7 @@ _NO_OBJECTS: Final = "is not JSON: an object for each event, or an array of them
 _TEXTS_AND_BRACES: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[{}]')
 
 _keyword: Final = lru_cache(Keyword)
+_NEMESIS: Final = Keyword("nemesis")
 Plain = Callable[[str], Any]
 """Gives the value that JSON states; raises ValueError for one that only the reader of EDN may take."""
 
@@ -93,10 +94,10 @@ def events_of(
         if kind is None or f is None or process is None:
             raise ForeignError(path, number, "is not an operation: a map with :type, :f, :process and :value is needed")
         index, time = _count(path, number, fields, "index"), _count(path, number, fields, "time")
-        if isinstance(process, Keyword):  # the nemesis
+        if process == _NEMESIS or (isinstance(process, Keyword) and f not in functions):
             continue
         if type(process) is not int:
-            problem = f":process {text_of(process)} is neither a number nor a keyword such as :nemesis"
+            problem = f":process {text_of(process)} is neither the number of a client nor :nemesis"
             raise ForeignError(path, number, f"{problem}; {AS_WRITTEN}")
         if kind not in TYPES:
             raise ForeignError(path, number, f":type {kind} is unknown: one of {', '.join(TYPES)}")
@@ -207,7 +208,7 @@ class _PlainLines:
 
 def _objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """The objects of a JSON file, each with the line where it starts: one after another, or in one array."""
-    start, depth, pieces = 0, 0, list[str]()
+    start, depth, pieces, array = 0, 0, list[str](), 0
     for number, line in lines_of(path):
         at = 0
         for mark in _TEXTS_AND_BRACES.finditer(line):
@@ -215,6 +216,7 @@ def _objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             if not depth:
                 if step != 1 or line[at : mark.start()].strip(" \t,[]"):
                     raise ForeignError(path, number, _NO_OBJECTS)
+                array += line.count("[", at, mark.start()) - line.count("]", at, mark.start())
                 start, at, pieces = number, mark.start(), []
             depth += step
             if not depth:
@@ -229,8 +231,12 @@ def _objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                 raise ForeignError(path, start, "the object that starts here is too long")
         elif line[at:].strip(" \t,[]"):
             raise ForeignError(path, number, _NO_OBJECTS)
+        else:
+            array += line.count("[", at) - line.count("]", at)
     if depth:
         raise ForeignError(path, start, "is not JSON (the object that starts here does not end)")
+    if array:
+        raise ForeignError(path, 0, "is not JSON (the array of events does not end, so that some may be missing)")
 
 
 def _of_object(members: Mapping[str, Any]) -> dict[str, Any]:

@@ -242,12 +242,12 @@ BAD = {
     "a client whose process is text": (
         "h.edn",
         edn((0, "invoke", "read", "nil"), (0, "ok", "read", "nil")).replace(":process 0", ':process "0"'),
-        'h.edn:1: :process "0" is neither a number nor a keyword',
+        'h.edn:1: :process "0" is neither the number of a client',
     ),
     "a client whose process is a fraction": (
         "h.edn",
         edn((0, "invoke", "read", "nil"), (0, "ok", "read", "nil")).replace(":process 0", ":process 0.0"),
-        "h.edn:1: :process 0.0 is neither a number nor a keyword",
+        "h.edn:1: :process 0.0 is neither the number of a client",
     ),
     "a negative process": ("h.edn", edn((-1, "invoke", "read", "nil")), "h.edn:1: the process -1 is not a number in 0"),
     "an answer without its value": (

@@ -205,6 +205,7 @@ def test_the_user_decides_which_anomaly_fails(
     assert (code, "stale-read" in printed) == (expected, True)
 
 
+READ_INVOKED = '{"process": 0, "type": "invoke", "f": "read", "value": null}'
 BAD = {
     "an election": ("h.json", '{"process": 0, "type": "invoke", "f": "elect"}', (), "is of an election"),
     "an unknown anomaly": (
@@ -224,6 +225,14 @@ BAD = {
     "a line without tabs": ("h.txt", "0 :ok :read 1\n", ("--format", TEXT), "h.txt:1: is not an event: PROCESS, TYPE"),
     "a value that is no EDN": ("h.txt", "0\t:ok\t:read\t]\n", ("--format", TEXT), "h.txt:1: is not EDN between its"),
     "an open object": ("h.json", '[{"type":\n', (), "h.json:1: is not JSON (the object that starts here"),
+    "an open array": ("h.json", f"[{READ_INVOKED}\n", (), "h.json: is not JSON (the array of events does not end"),
+    "an open array of two lines": ("h.json", f"[\n{READ_INVOKED},\n", (), "the array of events does not end"),
+    "a client whose number is text": (
+        "h.json",
+        f"{READ_INVOKED}\n{READ_INVOKED.replace('0', chr(34) + '1' + chr(34))}\n",
+        (),
+        "h.json:2: :process :1 is neither the number of a client nor :nemesis",
+    ),
     "a bare value": ("h.json", '[{"a": 1}, 2]\n', (), "h.json:1: is not an operation"),
     "a bare value first": ("h.json", "[2]\n", (), "h.json:1: is not JSON: an object for each event"),
     "two keys of one name": ("h.json", '{"f": 1, "f": 2}\n', (), "h.json:1: is not JSON (the key 'f' is given twice)"),
