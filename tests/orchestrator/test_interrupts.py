@@ -201,3 +201,18 @@ def test_an_interrupt_ends_the_wait_for_a_call_that_blocks_for_ever(monkeypatch:
         assert done == ["ends"]
     finally:
         never.set()
+
+
+def test_an_interrupt_during_the_imports_ends_without_a_traceback() -> None:
+    program = (
+        "import os, runpy, signal, sys\n"
+        "class Interrupting:\n"
+        "    @staticmethod\n"
+        "    def find_spec(name, path, target=None):\n"
+        "        if name == 'orchestrator.command.line':\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupting)\n"
+        "runpy.run_module('orchestrator', run_name='__main__')\n"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    assert (result.returncode, result.stdout, result.stderr) == (-signal.SIGINT, "", "")

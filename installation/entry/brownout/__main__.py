@@ -1,6 +1,7 @@
 """`brownout` and `python -m brownout`: makes the rooms importable, in this process and in its children."""
 
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import NoReturn
@@ -10,6 +11,7 @@ _HOME = str(Path(__file__).resolve().parent / "home")
 
 def main() -> NoReturn:
     """Run the command line and exit with its code."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # nothing was started: Ctrl-C during imports ends without a traceback
     if os.pathsep in _HOME:
         print(
             f"brownout: {_HOME} has a colon in its name, which PYTHONPATH cannot have; install elsewhere",
