@@ -169,7 +169,7 @@ def test_a_value_that_the_model_does_not_have_is_refused(
         ("key-value", "get"),
     ],
 )
-def test_an_argument_that_the_model_does_not_have_distinguishes_nothing(model: str, f: str) -> None:
+def test_a_model_omits_an_argument_that_it_does_not_use(model: str, f: str) -> None:
     """Such as the time limit of a dequeue."""
     assert MODELS[model].values(f, 5, None, is_answered=False) == (None, None)
 
