@@ -103,8 +103,8 @@ duration_s = 0.5
 STAGES = [
     "{world}.up",
     "{module}.keep_configuration",
-    "orchestrator.worlds.services.ServicesOnHosts.prepare_services",
-    "orchestrator.worlds.services.ServicesOnHosts.start_services",
+    "orchestrator.worlds.base.World.prepare_services",
+    "orchestrator.worlds.base.World.start_services",
     "orchestrator.running.clients.Fleet.start_first",
     "orchestrator.running.cluster.Cluster.await_view",
     "orchestrator.running.cluster.Cluster.create_topic",

@@ -11,7 +11,7 @@ import pytest
 from orchestrator.errors import WorldError
 from orchestrator.machine.cgroups import Cgroup
 from orchestrator.machine.ssh import ScriptUnit, SystemdUnit
-from orchestrator.worlds.services import ServicesOnHosts
+from orchestrator.worlds.base import World
 from systems import InputError
 from systems.description import read
 from tests.nemeses.fakes import FakeHost
@@ -97,7 +97,7 @@ def test_systemds_unit_writes_down_how_its_service_ended(tmp_path: Path, code: s
     assert sh(systemd.exit_script(7)) == ""
 
 
-class World(ServicesOnHosts):
+class OneNode(World):
     """One node, whose kernel's log says something."""
 
     def __init__(self, kernel_log: str) -> None:
@@ -109,7 +109,7 @@ class World(ServicesOnHosts):
 
 
 def test_the_kernel_log_names_the_process_killed_for_lack_of_memory() -> None:
-    world = World("[1.0] usb 1-1: new\n[2.0] Out of memory: Killed process 42 (python3) total-vm:1kB\n")
+    world = OneNode("[1.0] usb 1-1: new\n[2.0] Out of memory: Killed process 42 (python3) total-vm:1kB\n")
     assert world.kernel_words("n1", 42) == "[2.0] Out of memory: Killed process 42 (python3) total-vm:1kB"
     assert world.kernel_words("n1", 4) == ""
 

@@ -32,18 +32,16 @@ from random import Random
 from typing import Any
 
 from installation.programs import run_program
-from nemeses import HostError, Network, PowerSwitch, Site, injectable
+from nemeses import HostError, injectable
 from nemeses.scheduling import for_each, results_by_name
 from orchestrator.cleanup import clean_up, described, on_failure
 from orchestrator.errors import WorldError
 from orchestrator.machine import cgroups, links, syscalls
 from orchestrator.machine.cgroups import Cgroup
-from orchestrator.machine.locks import RunLock
 from orchestrator.machine.programs import program
 from orchestrator.machine.sandbox import PRIVATE_ROOT, current_sandbox
 from orchestrator.machine.ssh import ScriptUnit, SshHost
-from orchestrator.world_kinds import WORLDS
-from orchestrator.worlds.base import Node, Progress, WorldSpec, no_progress
+from orchestrator.worlds.base import Node, Progress, World, WorldSpec, no_progress
 from orchestrator.worlds.namespaces import filesystems
 from orchestrator.worlds.namespaces.filesystems import (
     Attached,
@@ -62,7 +60,6 @@ from orchestrator.worlds.namespaces.network import (
     node_mac,
 )
 from orchestrator.worlds.node_collection import keep_configuration
-from orchestrator.worlds.services import ServicesOnHosts
 from orchestrator.worlds.shared_directory import make_shared
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -498,45 +495,32 @@ _VAR = "/var/brownout"
 _SHARED = "/brownout-shared"
 
 
-class NamespaceWorld(ServicesOnHosts):
+class NamespaceWorld(World):
     """Nodes as namespaces. Needs a sandbox (`sandbox.enter_sandbox`) with one world at a time."""
 
     name = "namespaces"
     capabilities: frozenset[str] = injectable(("power", "network", "store", "mounts"))
     needs_sandbox = True
-    time_scale = 1.0
+    power: NamespacePower
+    network: BridgeNetwork
 
     def __init__(self, spec: WorldSpec) -> None:
         if spec.filesystem not in filesystems.FILESYSTEMS:
             raise WorldError(f"filesystem {spec.filesystem!r} is not one of: {', '.join(filesystems.FILESYSTEMS)}")
         if not 1 <= spec.node_count <= MAX_NODES:
             raise WorldError(f"{spec.node_count} nodes: the namespace world takes 1 to {MAX_NODES}")
-        self.limits = list(WORLDS[self.name].limits)
-        self._spec = spec
+        super().__init__(spec)
         self._root = choose_root(spec.rootfs)
         self._nodes = [self._node(number) for number in range(1, spec.node_count + 1)]
         self._by_name = {node.name: node for node in self._nodes}
         self._scratch = PRIVATE_ROOT / spec.run_id
         self._access = Access(self._scratch / "ssh")
         self._hosts: dict[str, SshHost] = {node.name: self._host(node) for node in self._nodes}
-        self._network = BridgeNetwork(self._nodes)
+        self.network = BridgeNetwork(self._nodes)
         self._machines: dict[str, Machine] = {}
-        self._power = NamespacePower(self._machines, self._forget, self._greet)
+        self.power = NamespacePower(self._machines, self._forget, self._greet)
         self._group: cgroups.Cgroup | None = None
         self._oom_kills = 0
-        self._lock = RunLock(spec.run_dir)
-
-    @property
-    def power(self) -> PowerSwitch:
-        return self._power
-
-    @property
-    def network(self) -> Network:
-        return self._network
-
-    @property
-    def site(self) -> Site:
-        return self.site_of(self._power, self._network)
 
     def up(self, on_progress: Progress = no_progress) -> None:
         sandbox = current_sandbox()
@@ -566,7 +550,7 @@ class NamespaceWorld(ServicesOnHosts):
     def _remove_surroundings(self) -> None:
         """Remove the group of all processes, and the network, if `up` has started to make them."""
         if self._group is not None:
-            clean_up(self._group.remove, self._network.remove)
+            clean_up(self._group.remove, self.network.remove)
             self._group = None
 
     def kernel_words(self, name: str, pid: int) -> str:
@@ -623,7 +607,7 @@ class NamespaceWorld(ServicesOnHosts):
     def _build(self, group: cgroups.Cgroup, on_progress: Progress) -> None:
         self._scratch.mkdir(parents=True)
         self._access.create()
-        self._network.build()
+        self.network.build()
         group.create()
         backing = self._disk_directory()
         shared = make_shared(self._spec.run_dir, [self.service(node) for node in self._nodes], _SHARED)

@@ -13,18 +13,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from installation.plain_paths import PlainPath
-from nemeses import Host, Result, Site, injectable
+from nemeses import Host, Result, injectable
 from nemeses.kind import Need
 from nemeses.mechanisms.shell import ask, brief_command, end_left_script
 from nemeses.ports import HostError, HostUnreachableError
 from orchestrator.cleanup import clean_up, on_failure
 from orchestrator.errors import WorldError
-from orchestrator.machine.locks import RunLock
 from orchestrator.machine.programs import program
-from orchestrator.world_kinds import WORLDS
-from orchestrator.worlds.base import Node, Progress, WorldSpec, no_progress
+from orchestrator.worlds.base import Node, Progress, World, WorldSpec, no_progress
 from orchestrator.worlds.node_collection import keep_configuration
-from orchestrator.worlds.services import ServicesOnHosts
 from orchestrator.worlds.shared_directory import SHARED, make_shared
 from orchestrator.worlds.stateless_labs import PerRunLab
 from systems.local_ports import ADDRESS, LocalPorts, NoPortError
@@ -193,19 +190,15 @@ _SCRATCH = "world"
 _OFFERS: tuple[Need, ...] = ("store",)
 
 
-class ProcessWorld(ServicesOnHosts):
+class ProcessWorld(World):
     """Brokers as plain processes of this user, on loopback, each on its own port."""
 
     name = "process"
     capabilities: frozenset[str] = injectable(_OFFERS)
     needs_sandbox = False
-    time_scale = 1.0
-    power = None
-    network = None
 
     def __init__(self, spec: WorldSpec) -> None:
-        self.limits = list(WORLDS[self.name].limits)
-        self._spec = spec
+        super().__init__(spec)
         self._ports = LocalPorts(spec.run_id)
         try:
             self._plain_run_dir = PlainPath(spec.run_dir)
@@ -216,11 +209,6 @@ class ProcessWorld(ServicesOnHosts):
             raise WorldError(f"the process world cannot be made: {error}") from error
         self._hosts: dict[str, LocalHost] = {}
         self._supervisor: Supervisor | None = None
-        self._lock = RunLock(spec.run_dir)
-
-    @property
-    def site(self) -> Site:
-        return self.site_of()
 
     def up(self, on_progress: Progress = no_progress) -> None:
         self._lock.take()

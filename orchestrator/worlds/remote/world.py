@@ -16,18 +16,15 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from nemeses.mechanisms.service import kill_service
-from nemeses.ports import Host, HostError, Network, PowerSwitch, Site, Suspender
+from nemeses.ports import HostError, Network, PowerSwitch, Site, Suspender
 from nemeses.scheduling import for_each
 from orchestrator.cleanup import clean_up, on_failure
 from orchestrator.errors import WorldError
-from orchestrator.machine.locks import RunLock
 from orchestrator.machine.ssh import FollowedOutput, SshHost, put_script
-from orchestrator.world_kinds import WORLDS
-from orchestrator.worlds.base import Node, Progress, WorldSpec, no_progress
+from orchestrator.worlds.base import Node, Progress, World, WorldSpec, no_progress
 from orchestrator.worlds.node_collection import copy_records, keep_configuration
 from orchestrator.worlds.remote import paths
 from orchestrator.worlds.remote.collection import Collected
-from orchestrator.worlds.services import ServicesOnHosts
 from systems.service import Service
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -209,7 +206,7 @@ class Machines(Protocol):
         ...
 
 
-class RemoteWorld(ServicesOnHosts):
+class RemoteWorld(World):
     """Brokers on a lab's machines, for one run."""
 
     needs_sandbox = False  # a sandbox that the machines need was entered by their lab
@@ -224,34 +221,22 @@ class RemoteWorld(ServicesOnHosts):
         time_scale: float,
     ) -> None:
         self.name = name
+        super().__init__(spec)
         self.capabilities = capabilities
-        self.limits = [*limits, *WORLDS[name].limits]
+        self.limits = [*limits, *self.limits]
         self.time_scale = time_scale
-        self._spec = spec
-        self._machines = machines
+        self._machines, self._hosts = machines, machines.hosts
+        self.power, self.network, self.suspender = machines.power, machines.network, machines.suspender
         self._nodes = [self._node(host) for host in machines.hosts]
         self._mirror: Mirror | None = None
-        self._lock = RunLock(spec.run_dir)
-
-    @property
-    def hosts(self) -> Mapping[str, Host]:
-        return self._machines.hosts
-
-    @property
-    def power(self) -> PowerSwitch | None:
-        return self._machines.power
-
-    @property
-    def network(self) -> Network | None:
-        return self._machines.network
 
     @property
     def site(self) -> Site:
-        machines = self._machines
+        hosts = self._machines.hosts
         return replace(
-            self.site_of(machines.power, machines.network, machines.suspender),
-            answers=lambda host: machines.hosts[host.name].answers(),
-            first_word_s=lambda host, patience_s: machines.hosts[host.name].first_word_s(patience_s),
+            super().site,
+            answers=lambda host: hosts[host.name].answers(),
+            first_word_s=lambda host, patience_s: hosts[host.name].first_word_s(patience_s),
         )
 
     def up(self, on_progress: Progress = no_progress) -> None:

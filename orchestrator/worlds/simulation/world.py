@@ -19,11 +19,8 @@ from nemeses import Host, Site, injectable
 from nemeses.ports import DiskCount, HostError, MachineState, PacketCount
 from orchestrator.cleanup import clean_up, on_failure
 from orchestrator.errors import WorldError
-from orchestrator.machine.locks import RunLock
-from orchestrator.world_kinds import WORLDS
-from orchestrator.worlds.base import Node, Progress, WorldSpec, no_progress
+from orchestrator.worlds.base import Node, Progress, World, WorldSpec, no_progress
 from orchestrator.worlds.node_collection import keep_configuration
-from orchestrator.worlds.services import ServicesOnHosts
 from orchestrator.worlds.shared_directory import SHARED
 from orchestrator.worlds.simulation.files import MESSAGES, ORACLES, SUMMARY
 from orchestrator.worlds.simulation.host import COMMAND_S, SimulatedHost
@@ -418,7 +415,7 @@ _SHARED = "/shared"  # of no file: the object store is simulated
 OBSERVER = "observer"
 
 
-class SimulationWorld(ServicesOnHosts):
+class SimulationWorld(World):
     """Brownout's brokers in this process. Everything that happens follows from the run's seed.
 
     Invariant: from the start to `down` the garbage collection is off, because its time differs between processes, and
@@ -429,11 +426,11 @@ class SimulationWorld(ServicesOnHosts):
         ("power", "network", "netem", "stall", "freeze", "clock", "drift", "wire", "disk", "objects", "store")
     )
     needs_sandbox = False
-    time_scale = 1.0
+    power: SimulatedPower
+    suspender: SimulatedSuspender
 
     def __init__(self, spec: WorldSpec) -> None:
-        self.limits = list(WORLDS[self.name].limits)
-        self._spec = spec
+        super().__init__(spec)
         self._nodes = [self._node(number) for number in range(1, spec.node_count + 1)]
         self._services = {node.name: super(SimulationWorld, self).service(node) for node in self._nodes}
         self._cluster = SimulatedCluster(
@@ -450,28 +447,18 @@ class SimulationWorld(ServicesOnHosts):
         self._hosts: dict[str, SimulatedHost] = {
             node.name: SimulatedHost(node, self._cluster, self._time) for node in self._nodes
         }
-        self._power = SimulatedPower(self._cluster, self._hosts)
-        self._network = SimulatedCables(self._cluster, self._hosts)
-        self._suspender = SimulatedSuspender(self._cluster)
+        self.power = SimulatedPower(self._cluster, self._hosts)
+        self.network = SimulatedCables(self._cluster, self._hosts)
+        self.suspender = SimulatedSuspender(self._cluster)
         self._marks = Random(f"{spec.seed}/marks")
-        self._lock = RunLock(spec.run_dir)
         self._guard = DeterminismGuard()
         self._began_cpu_s = 0.0
         self._is_up = self._collects_garbage = False
 
     @property
-    def power(self) -> SimulatedPower:
-        return self._power
-
-    @property
-    def network(self) -> SimulatedCables:
-        return self._network
-
-    @property
     def site(self) -> Site:
         return replace(
-            self.site_of(self._power, self._network),
-            suspender=self._suspender,
+            super().site,
             wire=SimulatedWire(self._cluster, self._time),
             disks=SimulatedDisks(self._cluster, self._time),
             oscillators=SimulatedOscillators(self._cluster),
@@ -482,7 +469,7 @@ class SimulationWorld(ServicesOnHosts):
         )
 
     def _is_awake(self, name: str) -> bool:
-        return self._power.is_on(name) and self._suspender.state(name) == "running"
+        return self.power.is_on(name) and self.suspender.state(name) == "running"
 
     def _first_word_s(self, host: Host, patience_s: float) -> float | None:
         if not self._is_awake(host.name):
