@@ -497,6 +497,7 @@ def parse_voters(text: str, source: str) -> tuple[Endpoint, ...]:
     for part in text.split(","):
         identifier, at, address = part.strip().partition("@")
         host, colon, port = address.rpartition(":")
+        host = host.strip("[]")  # of an IPv6 address
         if not (at and colon and host and is_number(identifier, MAX_INT32) and is_port(port)):
             raise StartupError(f"{source}: quorum.voters: {shown(part.strip())} is not of the form id@host:port")
         voters.append(Endpoint(int(identifier), host, int(port)))

@@ -58,6 +58,7 @@ def parse_listeners(text: str, protocols: Mapping[str, SecurityProtocol], source
     for part in (piece.strip() for piece in text.split(",")):
         name, separator, address = part.rpartition("://")
         host, colon, port = address.rpartition(":")
+        host = host.strip("[]")  # of an IPv6 address
         if not (colon and host and is_port(port)) or (separator and not name):
             raise StartupError(f"{source}: listeners: {shown(part)} is not of the form NAME://host:port")
         name = name or "PLAINTEXT"

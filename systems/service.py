@@ -12,6 +12,11 @@ REMOTE_SYSTEM_DIR = "/opt/brownout/system"
 """The directory of a system's description on nodes that do not see this machine's files."""
 
 
+def in_url(address: str) -> str:
+    """The address as it is written before `:port`: an IPv6 address in brackets."""
+    return f"[{address}]" if ":" in address else address
+
+
 def shown_as(path: PurePath) -> Path:
     """The path at which a node's file is kept in a run's evidence; names that start with a dot are changed."""
     return Path(*(f"dot{part}" if part.startswith(".") else part for part in path.parts))

@@ -16,7 +16,7 @@ import re
 import socket
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -31,7 +31,7 @@ from nemeses.scheduling import for_each
 from systems.description import FILE_NAME, Description, RoleDescription
 from systems.errors import InputError
 from systems.node_requirements import MachineRoot, Software
-from systems.service import REMOTE_SYSTEM_DIR, Place, Service
+from systems.service import REMOTE_SYSTEM_DIR, Place, Service, in_url
 from systems.settings import RoleSettings, Settings, is_whole
 from systems.toml_tables import place_of_key, suggestion
 from systems.view import Member, Observer, View
@@ -367,6 +367,7 @@ class Deployed:
 
     def _templates(self, node: Place, nodes: Sequence[Place], time_scale: float) -> "_Templates":
         system = self.system
+        node, *nodes = (replace(place, address=in_url(place.address)) for place in (node, *nodes))
         return _Templates(
             system.description,
             self.role(node.id).name,

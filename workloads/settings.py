@@ -162,7 +162,7 @@ def _common(settings: ClientSettings) -> dict[str, Any]:
     return {
         "bootstrap.servers": settings.bootstrap,
         "client.id": settings.client,
-        "broker.address.family": "v4",
+        "broker.address.family": "v6" if "[" in settings.bootstrap else "v4",
         "socket.timeout.ms": int(ATTEMPT_S * 1_000 * settings.time_scale),
         "socket.connection.setup.timeout.ms": int(2_000 * settings.time_scale),
         "socket.nagle.disable": True,

@@ -28,6 +28,7 @@ from orchestrator.nodes.state import KeptNodes, NodesPlan
 from orchestrator.printing import say, show
 from orchestrator.running.progress import Progress
 from orchestrator.world_kind import AUTO
+from systems.service import in_url
 
 SILENCE_S = 300.0
 """The longest time without a word of a process that starts brokers or takes nodes down."""
@@ -219,7 +220,7 @@ def _print_nodes(plan: NodesPlan, nodes: Sequence[NodeStatus]) -> None:
         rows.append(
             {
                 "node": node.name,
-                "address": f"{node.address}:{node.port}",
+                "address": f"{in_url(node.address)}:{node.port}",
                 "state": node.state,
                 "boot id": node.boot_id or "-",
                 "broker": broker if node.state == "up" else "-",
@@ -259,7 +260,7 @@ def _brokers(kept: KeptNodes, plan: NodesPlan, action: Literal["start", "stop"])
 
 
 def _bootstrap(nodes: Sequence[NodeStatus]) -> str:
-    return ",".join(f"{node.address}:{node.port}" for node in nodes)
+    return ",".join(f"{in_url(node.address)}:{node.port}" for node in nodes)
 
 
 def _down(kept: KeptNodes, plan: NodesPlan | None) -> int:

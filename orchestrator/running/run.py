@@ -61,6 +61,7 @@ from orchestrator.worlds.base import World
 from orchestrator.worlds.node_collection import has_data
 from orchestrator.worlds.selection import LEAST_FILES
 from systems import Deployed, InputError, Member, View
+from systems.service import in_url
 from workloads.kind import UNDER_LOAD
 from workloads.process import ClientError, ClientHandle
 
@@ -772,4 +773,4 @@ def bootstrap(members: Sequence[Member]) -> str:
 
 def endpoint_of(member: Member) -> str:
     """The address of this service, in the form that clients take and record."""
-    return f"{member.address}:{member.port}"
+    return f"{in_url(member.address)}:{member.port}"

@@ -13,7 +13,7 @@ from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
 
 from systems.errors import InputError
 from systems.java_system import JavaSystem
-from systems.service import Place
+from systems.service import Place, in_url
 from systems.view import Member, PartitionState, View
 
 # ---- Reads, creates and deletes ZooKeeper's znodes, each within a deadline, on a session that renews itself.
@@ -240,8 +240,9 @@ class ZooKeeperObserver:
 
 def report_of(member: Member, topic: str, timeout_s: float) -> BrokerReport:
     """See `Ask`."""
-    bootstrap = f"{member.address}:{member.port}"
-    client = AdminClient({"bootstrap.servers": bootstrap, "broker.address.family": "v4", "log_level": 0})
+    bootstrap = f"{in_url(member.address)}:{member.port}"
+    family = "v6" if ":" in member.address else "v4"
+    client = AdminClient({"bootstrap.servers": bootstrap, "broker.address.family": family, "log_level": 0})
     try:
         answer = client.list_topics(topic, timeout=timeout_s)
     except KafkaException:
@@ -290,5 +291,5 @@ class ZooKeeperKafka(JavaSystem):
         return {**super().variables(node, cluster_id), "has_admin": int(self.version.split(".")[0]) >= 3}
 
     def observe(self, members: Sequence[Member], topic: str, time_scale: float = 1.0) -> ZooKeeperObserver:
-        zookeepers = [f"{member.address}:{member.port}" for member in members if member.role == _ZOOKEEPER]
+        zookeepers = [f"{in_url(member.address)}:{member.port}" for member in members if member.role == _ZOOKEEPER]
         return ZooKeeperObserver(members, topic, ZooKeeperClient(zookeepers, time_scale), time_scale)

@@ -72,6 +72,13 @@ def test_an_invalid_port_is_refused(port: str) -> None:
             BrokerConfig.from_properties(parse_properties(text, "p"), "p")
 
 
+def test_an_ipv6_address_is_in_brackets() -> None:
+    config = BrokerConfig.from_properties(parse_properties(LEAST.replace("n:9092", "[fd77::1]:9092"), "p"), "p")
+    assert config.listeners[0].address == (config.voters[0].host, 9092) == ("fd77::1", 9092)
+    with pytest.raises(StartupError, match="is not of the form"):
+        BrokerConfig.from_properties(parse_properties(LEAST.replace("=n:9092", "=[]:9092"), "p"), "p")
+
+
 def test_policies_and_ratios_are_read_and_invalid_ones_are_refused() -> None:
     given = "log.cleanup.policy=compact,delete\nlog.cleaner.min.cleanable.ratio=0.25"
     config = BrokerConfig.from_properties(parse_properties(LEAST + given, "p"), "p")

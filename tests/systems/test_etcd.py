@@ -2,7 +2,8 @@
 answers."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -23,14 +24,14 @@ def node(number: int) -> Place:
 NODES = [node(1), node(2)]
 
 
-def command(settings: Mapping[str, str], time_scale: float = 1.0) -> list[str]:
+def command(settings: Mapping[str, str], time_scale: float = 1.0, nodes: Sequence[Place] = NODES) -> list[str]:
     deployed = Deployed(
         load_system("etcd"),
         ("member", "member"),
         "run-7",
         {"member": Settings(dict(settings), {"n2": {"pre-vote": "true"}})},
     )
-    return list(deployed.service(NODES[1], NODES, time_scale).command)
+    return list(deployed.service(nodes[1], nodes, time_scale).command)
 
 
 def test_a_members_command_names_its_cluster_and_where_it_listens() -> None:
@@ -40,6 +41,12 @@ def test_a_members_command_names_its_cluster_and_where_it_listens() -> None:
     assert "--initial-cluster-token=run-7" in words
     assert "--listen-client-urls=http://10.0.0.2:2379" in words
     assert "--initial-advertise-peer-urls=http://10.0.0.2:2380" in words
+
+
+def test_templates_have_ipv6_addresses_in_brackets() -> None:
+    words = command({}, nodes=[replace(place, address=f"fd77::{place.id}") for place in NODES])
+    assert "--initial-cluster=n1=http://[fd77::1]:2380,n2=http://[fd77::2]:2380" in words
+    assert "--listen-client-urls=http://[fd77::2]:2379" in words
 
 
 def test_settings_are_flags_and_times_are_scaled() -> None:

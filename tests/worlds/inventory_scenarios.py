@@ -19,6 +19,7 @@ from nemeses import Fault, Nemesis
 from nemeses.ports import HostError, Site
 from orchestrator.errors import RunError, UsageError, WorldError
 from orchestrator.machine.playbooks import PlaybookError, Target, play
+from orchestrator.worlds.base import Node
 from orchestrator.worlds.inventory.checks import CheckedHost, check_all
 from orchestrator.worlds.inventory.hosts import ANSIBLE_VARIABLES, chosen
 from orchestrator.worlds.inventory.lab import InventoryLab, require_ways
@@ -31,6 +32,7 @@ from tests.worlds.support import specification
 
 NAMES = ("alpha", "beta", "gamma")
 DISK_BYTES = 512 << 20
+ENABLE_IPV6 = "for each in /proc/sys/net/ipv6/conf/*/disable_ipv6; do echo 0 > $each; done; ip addr add {}"
 CLOSED_TO = (
     "add table inet wall; add chain inet wall in {{ type filter hook input priority 0; }}; "
     "add rule inet wall in tcp dport 22 tcp flags & (syn | ack) == syn ip saddr {} reject with tcp reset"
@@ -44,6 +46,17 @@ class Hosts:
 
     made: NamespaceWorld
     directory: Path
+    has_ipv6: bool = False
+
+    def address(self, node: Node) -> str:
+        return f"fd77::1{node.id}" if self.has_ipv6 else node.address
+
+    def give_ipv6(self, name: str) -> None:
+        """An IPv6 address for a machine, and an sshd there."""
+        address = self.address(next(node for node in self.made.nodes if node.name == name))
+        self.ask(name, ENABLE_IPV6.format(f"{address}/64 dev eth0 nodad"))
+        config = f"sed 's/^ListenAddress.*/ListenAddress {address}/' /etc/brownout/sshd_config"
+        self.ask(name, f"{config} > /run/sshd-ipv6 && /usr/sbin/sshd -f /run/sshd-ipv6")
 
     @property
     def switchboard(self) -> Path:
@@ -54,7 +67,7 @@ class Hosts:
         config = self._keys()
         path = self.directory / f"hosts-{len(list(self.directory.glob('hosts-*')))}.ini"
         hosts = [
-            f"{name} ansible_host={node.address} {(of_host or {}).get(name, '')}"
+            f"{name} ansible_host={self.address(node)} {(of_host or {}).get(name, '')}"
             for name, node in zip(names, self.made.nodes, strict=False)
         ]
         path.write_text(
@@ -90,7 +103,7 @@ class Hosts:
 
     def serve_power(self) -> None:
         """Work the machines' plugs for those who ask on a socket."""
-        by_address = {node.address: node.name for node in self.made.nodes}
+        by_address = {self.address(node): node.name for node in self.made.nodes}
         server = socket.socket(socket.AF_UNIX)
         server.bind(str(self.switchboard))
         server.listen(16)
@@ -103,6 +116,8 @@ class Hosts:
                     power.cut([name])
                 elif word == "on":
                     power.restore([name])
+                    if self.has_ipv6:
+                        self.give_ipv6(name)
                 connection.sendall(b"Chassis power is " + (b"on" if power.is_on(name) else b"off"))
 
         def serve() -> None:
@@ -270,22 +285,32 @@ def network(directory: str) -> Any:
         return found
 
 
-def campaign(directory: str, path: str, time_scale: str, question: str = "true", user: str = "root") -> Any:
+def campaign(directory: str, path: str, time_scale: str, question: str = "true", way: str = "IPv4") -> Any:
     """A campaign over the inventory, by the command that people type; each host is asked `question` afterwards. One of
-    the hosts has this time scale, the slowest one. A `user` other than root has a sudo password, and logs in through a
-    jump host: the hosts' SSH ports are closed to the tester."""
-    with made_hosts(directory, 3 if user == "root" else 4) as hosts:
+    the hosts has this time scale, the slowest one. `way`: IPv4, IPv6, or `jump` for a user with a sudo password,
+    who logs in through a jump host: the hosts' SSH ports are closed to the tester."""
+    with made_hosts(directory, 4 if way == "jump" else 3) as hosts:
+        if way == "IPv6":
+            hosts = replace(hosts, has_ipv6=True)
+            subprocess.run(["sh", "-c", ENABLE_IPV6.format("fd77::1/64 dev br0")], check=True)
+            for name in hosts.made.hosts:
+                hosts.give_ipv6(name)
         hosts.serve_power()
         slow = {"beta": f"brownout_time_scale={time_scale}"}
-        lines = [*hosts.power_lines(), "brownout_own_clock=true", f"ansible_user={user}"]
-        asked = []
-        if user != "root":
+        lines, asked = [*hosts.power_lines(), "brownout_own_clock=true"], []
+        if way == "IPv6":
+            lines.append("ansible_ssh_common_args=-o UserKnownHostsFile=/dev/null -o StrictHostKeyChecking=accept-new")
+        elif way == "jump":
             *nodes, between = hosts.made.nodes
             for node in nodes:
-                hosts.add_user(node.name, user)
+                hosts.add_user(node.name, "ann")
                 tester = hosts.ask(node.name, "echo ${SSH_CONNECTION%% *}")
                 hosts.ask(node.name, f"nft -f - <<'END'\n{CLOSED_TO.format(tester)}\nEND")
-            lines += ["ansible_become=true", f"ansible_ssh_common_args=-F {hosts.jump_config(between.name)}"]
+            lines += [
+                "ansible_user=ann",
+                "ansible_become=true",
+                f"ansible_ssh_common_args=-F {hosts.jump_config(between.name)}",
+            ]
             asked = ["--ask-become-pass"]
         inventory = hosts.inventory(*lines, of_host=slow)
         store = Path(directory, "store")

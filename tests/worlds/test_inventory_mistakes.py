@@ -35,11 +35,12 @@ def run(tmp_path: Path, inventory: str | None, name: str = "hosts.ini", options:
 @pytest.mark.parametrize(
     ("inventory", "name", "said"),
     [
-        (None, "hosts.ini", "there is no such inventory"),
+        (None, "hosts.ini", "does not exist; correct the path of the inventory"),
         ("all: {hosts: {a: {b\n", "hosts.yml", "is not understood by Ansible"),
         ("[brownout]\n", "hosts.ini", "the group brownout has no hosts"),
         ("[brownout]\nnowhere.invalid\n", "hosts.ini", "the name nowhere.invalid is not known"),
-        ("[brownout]\nh ansible_host=127.0.0.1 brownout_address=::1\n", "hosts.ini", "is not an IPv4 address"),
+        ("[brownout]\nh ansible_host=127.0.0.1 brownout_address=::z\n", "hosts.ini", "is not an IP address"),
+        ("[brownout]\nh ansible_host=127.0.0.1 brownout_address=fe80::1\n", "hosts.ini", "is valid on one link only"),
         ("[brownout]\nh ansible_host=127.0.0.1 brownout_port=x\n", "hosts.ini", "which is not a port"),
         (
             "[brownout]\nh ansible_host=127.0.0.1 ansible_ssh_common_args='-o Nonsense=1'\n",
@@ -94,6 +95,14 @@ def test_two_names_of_one_address_are_a_mistake(tmp_path: Path, monkeypatch: pyt
     listed = (Listed("a", {"ansible_host": "127.0.0.1"}), Listed("b", {"ansible_host": "localhost"}))
     hosts = chosen(Inventory(tmp_path / "h.ini", "brownout", listed), 2)
     with pytest.raises(UsageError, match=r"n2 \(b\): it has the same address as n1 \(a\), 127\.0\.0\.1"):
+        checks.check_all(tmp_path / "h.ini", hosts, tmp_path)
+
+
+def test_addresses_of_two_kinds_are_a_mistake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "find_access", lambda _: SimpleNamespace(host_keys=()))
+    listed = (Listed("a", {"ansible_host": "127.0.0.1"}), Listed("b", {"ansible_host": "::1"}))
+    hosts = chosen(Inventory(tmp_path / "h.ini", "brownout", listed), 2)
+    with pytest.raises(UsageError, match=r"n2 \(b\): its address is ::1, and other nodes have the other kind"):
         checks.check_all(tmp_path / "h.ini", hosts, tmp_path)
 
 

@@ -16,6 +16,7 @@ from tests.worlds import support
 
 pytestmark = pytest.mark.root
 DEADLINE_S = 900.0
+NEEDS_IPV6 = pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="needs IPv6")
 NEEDS_SUDO = pytest.mark.skipif(shutil.which("sudo") is None, reason="needs sudo")
 
 CAMPAIGN = campaign_text(
@@ -34,13 +35,16 @@ def play(scenario: str, *arguments: str) -> Any:
 
 
 @pytest.mark.rotating(13, among="real-time campaigns")
-@pytest.mark.parametrize(("time_scale", "user"), [(1.0, "root"), pytest.param(4.0, "ann", marks=NEEDS_SUDO)])
-def test_a_campaign_passes_on_the_hosts_of_an_inventory(tmp_path: Path, time_scale: float, user: str) -> None:
-    """With another user than root, the command asks for a sudo password, and the way to the hosts is a jump host."""
+@pytest.mark.parametrize(
+    ("time_scale", "way"),
+    [pytest.param(1.0, "IPv6", marks=NEEDS_IPV6), pytest.param(4.0, "jump", marks=NEEDS_SUDO)],
+)
+def test_a_campaign_passes_on_the_hosts_of_an_inventory(tmp_path: Path, time_scale: float, way: str) -> None:
+    """`jump`: the way to the hosts is a jump host, and the command asks for a sudo password."""
     site_archive(PROJECT_ROOT, f"3.{sys.version_info.minor}")  # fetched once; a sandbox has no network
     path = tmp_path / "small.toml"
     path.write_text(CAMPAIGN)
-    done = play("campaign", str(tmp_path), str(path), str(time_scale), "true", user)
+    done = play("campaign", str(tmp_path), str(path), str(time_scale), "true", way)
 
     assert done["code"] == 0, done["said"]
     (run,) = [path.parent for path in (tmp_path / "store" / "small").glob("*/run.toml")]

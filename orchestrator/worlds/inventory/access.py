@@ -76,15 +76,18 @@ def find_access(host: InventoryHost) -> HostAccess:
 
 
 def data_address(host: InventoryHost) -> str:
-    """The IPv4 address at which the other hosts reach it. Raises `AccessError`."""
+    """The address at which the other hosts reach it: an IPv4 address if it has one. Raises `AccessError`."""
     try:
-        addresses = socket.getaddrinfo(host.data_address, None, socket.AF_INET, socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(host.data_address, None, type=socket.SOCK_STREAM)
     except OSError as error:
         raise InventoryMistakeError(
-            f"its data address {host.data_address!r} is not an IPv4 address, and cannot be resolved to one: {error}; "
+            f"its data address {host.data_address!r} is not an IP address, and cannot be resolved to one: {error}; "
             "set brownout_address"
         ) from None
-    return str(addresses[0][4][0])
+    address = str(min(addresses, key=lambda entry: entry[0] != socket.AF_INET)[4][0])
+    if address.startswith("fe80:"):
+        raise InventoryMistakeError(f"its data address {address} is valid on one link only; set brownout_address")
+    return address
 
 
 def why_unreachable(error: HostUnreachableError, access: HostAccess) -> str:

@@ -34,7 +34,7 @@ _NEEDED_BYTES = 256 << 20
 
 @dataclass(frozen=True)
 class CheckedHost:
-    """A host that can be a node. `facts`: the output of `probe`; `address`: the IPv4 address in the data network.
+    """A host that can be a node. `facts`: the output of `probe`; `address`: its IP address in the data network.
 
     `ports`: those that its service may listen on, the clients' port first; `software`: what it must run."""
 
@@ -130,6 +130,13 @@ def _apart(entered: Sequence[CheckedHost | _UnfitError]) -> list[CheckedHost | _
         twin = first_hosts.setdefault(host.address, host.host)
         same = f"it has the same address as {twin.title}, {host.address}; give it another one (brownout_address)"
         hosts_apart.append(host if twin is host.host else _MistakeError(same))
+    families = {":" in host.address for host in hosts_apart if isinstance(host, CheckedHost)}
+    if len(families) > 1:
+        remedy = "and other nodes have the other kind, IPv4 or IPv6; set brownout_address to addresses of one kind"
+        return [
+            _MistakeError(f"its address is {each.address}, {remedy}") if isinstance(each, CheckedHost) else each
+            for each in hosts_apart
+        ]
     return hosts_apart
 
 

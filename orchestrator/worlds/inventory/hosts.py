@@ -31,7 +31,7 @@ ANSIBLE_VARIABLES = (
     "ansible_ssh_host_key_checking",
 )
 VARIABLES: dict[str, str] = {
-    "brownout_address": "IPv4 address or name by which the other hosts and the clients reach it (ansible_host)",
+    "brownout_address": "IP address or name by which the other hosts and the clients reach it (ansible_host)",
     "brownout_port": "the port where its clients reach the system under test (the system's own)",
     "brownout_data_device": "the data disk, such as /dev/sdb: formatted when blank, refused with anything else on it",
     "brownout_data_serial": "the data disk's serial number instead of its name",

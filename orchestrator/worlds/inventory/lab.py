@@ -40,7 +40,8 @@ _PATIENCE_S = 5.0  # more than a slow connection needs; a firewall takes longer
 # Accepts connections as the broker would, and ends after a timeout if it is not killed.
 _LISTENER = """
 import os, signal, socket, sys
-server = socket.create_server((sys.argv[1], int(sys.argv[2])))
+family = socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET
+server = socket.create_server((sys.argv[1], int(sys.argv[2])), family=family)
 child = os.fork()
 if child:
     print(child, flush=True)
@@ -360,7 +361,7 @@ def _kinds_needing(need: Need) -> str:
 
 def _is_own(address: str) -> bool:
     """Whether packets to this address leave from this address: then it is this machine's."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((address, 9))
         except OSError:

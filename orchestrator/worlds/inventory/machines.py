@@ -119,6 +119,8 @@ class HostsNetwork:
         self._hosts = hosts
         self._answers = answers
         self._names = {host.address: name for name, host in hosts.items()}
+        is_ipv6 = any(":" in address for address in self._names)  # then all are
+        self._ip, self._type, self._icmp = ("ip6", "ipv6_addr", "icmpv6") if is_ipv6 else ("ip", "ipv4_addr", "icmp")
         self._wanted: dict[str, set[Pair]] = {"cut": set(), "rejected": set()}
         self._last: dict[Pair, PacketCount] = {(a, b): PacketCount(0, 0) for a in hosts for b in hosts if a != b}
         self._lock = threading.Lock()
@@ -193,24 +195,25 @@ class HostsNetwork:
             for set_name in ("cut", "rejected")
         )
         # Declared before it is deleted: deleting a missing table would be an error. Rejecting answers must pass: if
-        # both
-        # directions are rejected, each host would otherwise not receive the other one's rejects.
+        # both directions are rejected, each host would otherwise not receive the other one's rejects. Neighbor
+        # discovery passes, as ARP does: cutting it would outlast the heal in the hosts' caches.
         self._nft(
             name,
             f"""table {TABLE}
             delete table {TABLE}
             table {TABLE} {{
-              set peers {{ type ipv4_addr; counter; {_elements(peers)} }}
-              set cut {{ type ipv4_addr; counter; {_elements(cut)} }}
-              set rejected {{ type ipv4_addr; counter; {_elements(rejected)} }}
+              set peers {{ type {self._type}; counter; {_elements(peers)} }}
+              set cut {{ type {self._type}; counter; {_elements(cut)} }}
+              set rejected {{ type {self._type}; counter; {_elements(rejected)} }}
               chain input {{
                 type filter hook input priority {_PRIORITY}; policy accept;
-                ip saddr @peers
-                ip saddr @cut drop
+                icmpv6 type {{ nd-neighbor-solicit, nd-neighbor-advert }} accept
+                {self._ip} saddr @peers
+                {self._ip} saddr @cut drop
                 tcp flags & rst == rst accept
-                icmp type destination-unreachable accept
-                meta l4proto tcp ip saddr @rejected reject with tcp reset
-                ip saddr @rejected reject
+                {self._icmp} type destination-unreachable accept
+                meta l4proto tcp {self._ip} saddr @rejected reject with tcp reset
+                {self._ip} saddr @rejected reject
               }}
             }}""",
         )

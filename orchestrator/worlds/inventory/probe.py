@@ -116,7 +116,7 @@ def _netem() -> str:
 
 
 def _has_address(address: str) -> bool:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM) as probe:
         try:
             probe.bind((address, 0))
         except OSError as error:
