@@ -1,6 +1,6 @@
 """Decides whether a history of transactions has an anomaly that a consistency model prohibits, or a serial order."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,7 +23,7 @@ from analysis.core.transaction_graph import (
     order_of_accesses,
     peeled,
 )
-from analysis.core.transactions import Bools, Finding, Observations, TransactionTable
+from analysis.core.transactions import Bools, Finding, Observations, TransactionTable, VersionOrders
 from history.record.schemas import OK
 from installation.counted import counted
 
@@ -64,6 +64,7 @@ def check_transactions(
         orders.append((order_of_accesses(observations, real_time=real_time), REALTIME if real_time else PROCESS))
     if key_order is not None and not is_list:
         orders.append((order_of_accesses(observations, real_time=key_order == KEY_ORDERS[0]), 0))
+        observations.doubts.extend(_contradiction(observations, orders[-1][0], key_order))
     graph = dependency_graph(observations, orders, process=process, real_time=real_time)
     order, is_missing = peeled(graph.nodes, *graph.ends())
     findings = [*observations.findings, *_cycles(observations, graph, is_missing, model)]
@@ -88,6 +89,13 @@ def check_transactions(
     elif not prohibited and not doubts and serial is None and model in SERIAL:
         doubts.append("neither an anomaly nor a serial order was found")
     return TransactionReport(prohibited, allowed, serial, tuple(doubts), _unread(observations))
+
+
+def _contradiction(observations: Observations, order: VersionOrders, key_order: str) -> Iterator[str]:
+    """Why the registers are not as they are assumed, as a sentence."""
+    for version in order.earlier[order.later >= len(observations.table.txn)][:1]:
+        key, text = observations.version_key(version), observations.version_text(version)
+        yield f"key {key}: its initial state was read after {text}, so that keys are not {key_order}; omit --keys"
 
 
 def _no_order(observations: Observations, search: RegisterOrder, name: str) -> Finding:

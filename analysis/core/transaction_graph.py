@@ -117,6 +117,7 @@ def dependency_graph(
 
 def _add_version_order(graph: Graph, observations: Observations, order: VersionOrders, bits: int) -> None:
     txn, count = observations.table.txn, len(observations.table.txn)
+    order = VersionOrders(order.earlier[order.later < count], order.later[order.later < count])
     is_write = order.earlier < count
     earlier, later = order.earlier[is_write], order.later[is_write]
     graph.add(txn[earlier], txn[later], WW | bits, earlier)
@@ -159,7 +160,8 @@ def _add_many_successors(graph: Graph, observations: Observations, order: Versio
 def order_of_accesses(observations: Observations, *, real_time: bool) -> VersionOrders:
     """The order of the versions of registers, if all accesses of one key keep the order of real time, or that of each
     process: an access precedes the next ones, and their versions follow each other. Real time needs only the accesses
-    that have no other one between them."""
+    that have no other one between them. No register has its initial version after another one: such a pair shows that
+    the accesses do not keep that order."""
     table = observations.table
     steps, version = observations.accesses()
     txn = table.txn[steps]
@@ -181,11 +183,9 @@ def order_of_accesses(observations: Observations, *, real_time: bool) -> Version
         process, key, version = table.process[txn][order], table.key[steps][order], version[order]
         is_same = (np.diff(process) == 0) & (np.diff(key) == 0)
         earlier, later = version[:-1][is_same], version[1:][is_same]
-    is_order = (earlier != later) & (later < len(table.txn))
-    if not is_order.any():
-        return VersionOrders(earlier[is_order], later[is_order])
-    pairs = np.unique(earlier[is_order] * len(table.txn) + later[is_order])
-    return VersionOrders(pairs // len(table.txn), pairs % len(table.txn))
+    is_other, versions = earlier != later, len(table.txn) + len(table.keys)
+    pairs = np.unique(earlier[is_other] * versions + later[is_other])
+    return VersionOrders(pairs // versions, pairs % versions)
 
 
 class Successors:

@@ -239,6 +239,15 @@ def test_an_assumption_orders_registers(capsys: pytest.CaptureFixture[str]) -> N
     checked(fresh, *options, "--keys", "linearizable", code=PASSED, capsys=capsys)
 
 
+@pytest.mark.parametrize("model", ["read-committed", "serializable"])
+def test_an_assumption_that_the_history_contradicts_is_unknown(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text = history(RW_REGISTER, "ok wx1", "ok rx", at_once=False)
+    options = "--model", RW_REGISTER, "--consistency-model", model
+    checked(text, *options, code=PASSED, capsys=capsys)
+    printed = checked(text, *options, "--keys", "linearizable", code=UNKNOWN, capsys=capsys)
+    assert "key :x: its initial state was read after 1, so that keys are not linearizable; omit --keys" in printed
+
+
 def test_an_initial_value_of_registers_is_stated(capsys: pytest.CaptureFixture[str]) -> None:
     text = history(RW_REGISTER, "ok rx7 wx1", "ok rx1")
     assert "garbage-read" in checked(text, "--model", RW_REGISTER, code=FAILED, capsys=capsys)
