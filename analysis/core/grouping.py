@@ -1,6 +1,7 @@
 """Joins and groups of columns of integers, without loops over their rows."""
 
 import numpy as np
+import numpy.typing as npt
 
 from history.value_runs import I64
 
@@ -26,3 +27,12 @@ def places_in(ordered: I64, integers: I64) -> I64:
         return np.full(len(integers), -1, np.int64)
     places = np.minimum(np.searchsorted(ordered, integers), len(ordered) - 1)
     return np.where(ordered[places] == integers, places, -1)
+
+
+def preceding(group: I64, is_known: npt.NDArray[np.bool_]) -> tuple[I64, I64]:
+    """For each place in columns that are sorted by group: the last known place before it in its group, and the place
+    itself; without the places that have none."""
+    at = np.arange(len(group))
+    latest = np.concatenate(([-1], np.maximum.accumulate(np.where(is_known, at, -1))))[: len(group)]
+    has_one = (latest >= 0) & (group[latest] == group)
+    return latest[has_one], at[has_one]

@@ -1,8 +1,8 @@
 """The graph of dependencies between transactions (Adya 1999, Elle 2020), its cycles, and an order without them.
 
 An edge leads from a transaction to one that must follow it: it overwrote a version (ww), read it (wr), or overwrote a
-version that the first one had read (rw); or the first one is the earlier one of its process, or returned before the
-other was invoked.
+version that the first one had read (rw); or the first one returned before the other was invoked, in its process or in
+any. One of unknown outcome has not returned, and may happen while its process goes on.
 
 Theory of operation. Where many transactions precede many, the edges pass through a node between them: the number of
 edges stays near that of the steps. The order of real time is a chain of such nodes, one for all returns between two
@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from analysis.core.consistency_models import PROCESS as SESSION_SUFFIX
 from analysis.core.consistency_models import REALTIME as REALTIME_SUFFIX
-from analysis.core.grouping import joined, places_in, ranges
+from analysis.core.grouping import joined, places_in, preceding, ranges
 from analysis.core.transactions import Bools, Observations, VersionOrders
 from history.record.schemas import INF
 from history.value_runs import I64
@@ -101,8 +101,8 @@ def dependency_graph(
     committed = np.flatnonzero(observations.is_committed)
     if process:
         by_process = committed[np.lexsort((table.inv[committed], table.process[committed]))]
-        is_same = np.diff(table.process[by_process]) == 0
-        graph.add(by_process[:-1][is_same], by_process[1:][is_same], PROCESS)
+        earlier, later = preceding(table.process[by_process], table.ret[by_process] < INF)
+        graph.add(by_process[earlier], by_process[later], PROCESS)
     if real_time:
         returned = committed[table.ret[committed] < INF]
         invoked_before = np.searchsorted(np.sort(table.inv[committed]), table.ret[returned], side="right")
@@ -180,9 +180,9 @@ def order_of_accesses(observations: Observations, *, real_time: bool) -> Version
         earlier, later = np.repeat(version, counts), version[ranges(first_later, counts)]
     else:
         order = np.lexsort((steps, table.inv[txn], table.process[txn], table.key[steps]))
-        process, key, version = table.process[txn][order], table.key[steps][order], version[order]
-        is_same = (np.diff(process) == 0) & (np.diff(key) == 0)
-        earlier, later = version[:-1][is_same], version[1:][is_same]
+        processes = np.unique(table.process[txn][order], return_inverse=True)[1]
+        group = table.key[steps][order] * (len(processes) + 1) + processes
+        earlier, later = (version[order][at] for at in preceding(group, table.ret[txn][order] < INF))
     is_other, versions = earlier != later, len(table.txn) + len(table.keys)
     pairs = np.unique(earlier[is_other] * versions + later[is_other])
     return VersionOrders(pairs // versions, pairs % versions)

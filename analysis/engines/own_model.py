@@ -163,22 +163,16 @@ def _judge_transactions(name: str, calls: Operations, consistency: str) -> Model
 
 
 def _transactions(rows: Sequence[dict[str, Any]]) -> Iterator[ForeignOperation]:
-    """The rows as operations of a file, with their numbers as lines. A call of unknown outcome may still happen while
-    its client goes on, so the client is another process then."""
-    lost = dict[int, int]()
-    numbers = dict[tuple[int, int], int]()
+    """The rows as operations of a file, with their numbers as lines."""
     for line, row in enumerate(rows, 1):
-        process, outcome = row["process"], row["type"]
-        number = numbers.setdefault((process, lost.get(process, 0)), len(numbers))
-        if outcome == INFO:
-            lost[process] = lost.get(process, 0) + 1
+        outcome = row["type"]
         is_answered, ret = outcome == OK, INF if outcome == INFO else row["ret"]
         steps, answered_steps = (
             None if text is None else with_named_steps(form_of_json(decode(text)))
             for text in (row["argument"], row["result"] if is_answered else None)
         )
         completed_in = line if is_answered else 0
-        identity = line, completed_in, number, row["function"], outcome
+        identity = line, completed_in, row["process"], row["function"], outcome
         yield ForeignOperation(*identity, row["inv"], ret, ret, steps, answered_steps, row["error"] or "")
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from analysis.core.grouping import ranges
 from analysis.core.transactions import Bools, TransactionTable
 from analysis.verifiers.log import CertificateError
-from history.record.schemas import FAIL, OK
+from history.record.schemas import FAIL, INF, OK
 from history.value_runs import I64
 from installation.counted import counted
 
@@ -35,8 +35,11 @@ def verify_serial_order(
         _refuse(table, table.ret[txns[1:]] < latest[:-1], txns[1:], "returned before an earlier one was invoked")
     if process:
         by_process = txns[np.argsort(table.process[txns], kind="stable")]
-        is_back = (np.diff(table.process[by_process]) == 0) & (np.diff(table.inv[by_process]) < 0)
-        _refuse(table, is_back, by_process[1:], "is behind a later one of its process")
+        place = np.empty(len(table.line), np.int64)
+        place[np.lexsort((table.inv, table.process))] = np.arange(len(table.line))  # by process, then by invocation
+        is_back = place[by_process[1:]] < np.maximum.accumulate(place[by_process])[:-1]
+        has_returned = table.ret[by_process[1:]] < INF
+        _refuse(table, is_back & has_returned, by_process[1:], "is behind a later one of its process")
     _replay(table, rank, is_list=is_list)
     answers = int((~table.is_write & (table.outcome[table.txn] == OK)).sum())
     time_order = "real time" if real_time else "the order of each process" if process else "no order of time"

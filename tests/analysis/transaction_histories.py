@@ -97,6 +97,10 @@ def drawn(generator: random.Random, workload: str, most: int = 5) -> list[SmallT
         generator.shuffle(places)
     for number, transaction in enumerate(transactions):
         transaction.inv, transaction.ret = sorted(places[2 * number : 2 * number + 2])
+    free_from = [0] * count
+    for transaction in sorted(transactions, key=lambda each: each.inv):  # a process goes on after any outcome
+        transaction.process = next(number for number in range(count) if free_from[number] <= transaction.inv)
+        free_from[transaction.process] = transaction.ret
     return transactions
 
 

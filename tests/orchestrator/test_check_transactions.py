@@ -229,6 +229,17 @@ def test_a_transaction_of_unknown_outcome_happened_if_it_was_read(
     checked(history(LIST_APPEND, *transactions), "--model", LIST_APPEND, code=code, capsys=capsys)
 
 
+@pytest.mark.parametrize("model", ["strong-session-snapshot-isolation", "strict-serializable"])
+@pytest.mark.parametrize("workload", WRITES)
+def test_a_transaction_of_unknown_outcome_may_happen_while_its_process_goes_on(
+    workload: str, model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = history(workload, "info wx1", "ok rx", "ok rx1", at_once=False).replace(":process 1", ":process 0")
+    checked(text, "--model", workload, "--consistency-model", model, code=PASSED, capsys=capsys)
+    text = text.replace(":info", ":ok")
+    checked(text, "--model", workload, "--consistency-model", model, code=FAILED, capsys=capsys)
+
+
 def test_an_assumption_orders_registers(capsys: pytest.CaptureFixture[str]) -> None:
     """Serializability alone allows a stale read; with keys that are linearizable one by one it shows a cycle."""
     stale = history(RW_REGISTER, "ok wx1", "ok wx2 wy1", "ok ry1 rx1", at_once=False)
