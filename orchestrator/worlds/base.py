@@ -118,6 +118,10 @@ class World:
         """Remove everything that `up` made. Can be called twice, and after a failed `up`."""
         raise NotImplementedError
 
+    def shell(self, name: str, command: Sequence[str] = ()) -> list[str]:
+        """As `Lab.shell`, of a world that makes its own nodes."""
+        raise NotImplementedError
+
     @property
     def nodes(self) -> list[Node]:
         return self._nodes

@@ -233,7 +233,7 @@ def test_the_vagrantfile_is_valid_for_both_providers(tmp_path: Path, image: str)
 
 
 def test_every_need_that_is_not_met_has_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requirements, "find_program", lambda _: None)
+    monkeypatch.setattr("orchestrator.machine.requirement.find_program", lambda _: None)
     lacks = {requirement.name: requirement.remedy for requirement in requirements.missing()}
     assert lacks["vagrant"] == "apt-get install vagrant"
     assert lacks["virsh"] == "apt-get install libvirt-clients"

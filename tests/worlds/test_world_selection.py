@@ -53,7 +53,9 @@ def test_missing_privileges_are_reported(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_program_that_is_not_installed_names_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requirements, "find_program", lambda name: None if name == "nft" else f"/sbin/{name}")
+    monkeypatch.setattr(
+        "orchestrator.machine.requirement.find_program", lambda name: None if name == "nft" else f"/sbin/{name}"
+    )
     assert "apt-get install nftables" in [each.remedy for each in requirements.missing()]
     assert not any(each.name == "packet filter" for each in requirements.check()), "no trial without the programs"
 

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 from installation.programs import run_program
-from orchestrator.machine.programs import find_program, program, search_path
-from orchestrator.machine.requirement import Requirement
+from orchestrator.machine.programs import program, search_path
+from orchestrator.machine.requirement import Requirement, installed, root
 
 _PACKAGES = {
     "ip": "iproute2",
@@ -34,8 +34,8 @@ def check(filesystem: str = "ext4") -> list[Requirement]:
     """All requirements, met or not, in the order in which to remedy them. Takes about 50 ms."""
     if sys.platform != "linux":
         return [Requirement("Linux", False, f"this is {sys.platform}", "use a Linux machine, or the process world")]
-    requirements = [_root(), *(_program(name, package) for name, package in _PACKAGES.items()), _sshd_user()]
-    requirements.append(_program(f"mkfs.{filesystem}", _MKFS_PACKAGES.get(filesystem, f"{filesystem} tools")))
+    requirements = [root(), *(installed(name, package) for name, package in _PACKAGES.items()), _sshd_user()]
+    requirements.append(installed(f"mkfs.{filesystem}", _MKFS_PACKAGES.get(filesystem, f"{filesystem} tools")))
     requirements.append(_filesystem(filesystem))
     if all(requirement.met for requirement in requirements):
         requirements += _trials()
@@ -45,16 +45,6 @@ def check(filesystem: str = "ext4") -> list[Requirement]:
 def missing(filesystem: str = "ext4") -> list[Requirement]:
     """The unmet requirements; empty if the namespaces world can run."""
     return [requirement for requirement in check(filesystem) if not requirement.met]
-
-
-def _root() -> Requirement:
-    met = os.geteuid() == 0
-    return Requirement("root", met, "yes" if met else f"this is user {os.geteuid()}", "run with sudo, or as root")
-
-
-def _program(name: str, package: str) -> Requirement:
-    path = find_program(name)
-    return Requirement(name, path is not None, path or "not installed", f"apt-get install {package}")
 
 
 def _sshd_user() -> Requirement:

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from nodeimage import MACHINES
-from orchestrator.machine.programs import find_program
-from orchestrator.machine.requirement import Requirement
+from orchestrator.machine.requirement import Requirement, installed, root
 from orchestrator.worlds.vagrant import driver, kvm
 
 PACKAGES: Mapping[str, str] = {
@@ -34,15 +33,13 @@ def check() -> list[Requirement]:
     if sys.platform != "linux":
         remedy = "use a Linux machine; or `vagrant up` with VirtualBox, and its machines as an inventory"
         return [Requirement("Linux", False, f"this is {sys.platform}", remedy)]
-    root = os.geteuid() == 0
-    requirements = [
-        Requirement("root", root, "yes" if root else f"this is user {os.geteuid()}", "run with sudo, or as root")
+    return [
+        root(),
+        _processor(platform.machine()),
+        *(installed(name, package) for name, package in PACKAGES.items()),
+        plugin(),
+        _device("/dev/net/tun", "load the module (modprobe tun), or give the container this device"),
     ]
-    requirements.append(_processor(platform.machine()))
-    requirements += [_program(name, package) for name, package in PACKAGES.items()]
-    requirements.append(plugin())
-    requirements.append(_device("/dev/net/tun", "load the module (modprobe tun), or give the container this device"))
-    return requirements
 
 
 def missing() -> list[Requirement]:
@@ -74,11 +71,6 @@ def plugin() -> Requirement:
 def _processor(machine: str) -> Requirement:
     remedy = "the image of virtual machines is for x86_64 only; use the namespace world, or hosts of an inventory"
     return Requirement("x86_64", machine in MACHINES, f"this machine is {machine}", remedy)
-
-
-def _program(name: str, package: str) -> Requirement:
-    path = find_program(name)
-    return Requirement(name, path is not None, path or "not installed", f"apt-get install {package}")
 
 
 def _device(path: str, remedy: str) -> Requirement:
