@@ -23,8 +23,8 @@ from orchestrator.worlds.base import Progress
 from orchestrator.worlds.namespaces.world import NamespaceWorld
 from orchestrator.worlds.node_collection import copy_data
 from orchestrator.worlds.remote import paths
-from orchestrator.worlds.remote.collection import Collected
-from orchestrator.worlds.remote.world import RemoteEndpoint, RemoteWorld
+from orchestrator.worlds.remote.machines import Collected, Machines
+from orchestrator.worlds.remote.world import RemoteWorld
 from systems.service import Place, Service
 from tests.worlds.support import StandIns, send, specification
 
@@ -52,10 +52,10 @@ class Switch:
         return self._inner.is_on(name)
 
 
-class Lent:
+class Lent(Machines):
     """Nodes of a namespace world as a lab's machines, provisioned by a few shell commands."""
 
-    suspender = None
+    power: Switch
 
     def __init__(self, lender: NamespaceWorld, directory: Path, run_id: str, *, become: bool = False) -> None:
         self._lender = lender
@@ -81,10 +81,6 @@ class Lent:
         for host in self.hosts.values():
             host.put(paths.LAUNCHER, launcher)
             assert host.run(f"chmod +x {paths.LAUNCHER}").ok
-
-    def endpoint(self, name: str) -> RemoteEndpoint:
-        node = next(node for node in self._lender.nodes if node.name == name)
-        return RemoteEndpoint(node.id, node.address)
 
     def refuse(self, trouble: str | None) -> None:
         self._trouble = trouble

@@ -81,7 +81,7 @@ def test_a_refused_campaign_leaves_the_cuts_of_another_one(tmp_path: Path) -> No
 
 def machines(hosts: dict[str, Cut], offers: set[Need], directory: Path) -> HostMachines:
     def checked(name: str, host: Cut) -> Any:
-        listed = SimpleNamespace(node=name, title=f"{name} (web)", time_scale=1.0)
+        listed = SimpleNamespace(node=name, title=f"{name} (web)", time_scale=1.0, port=None)
         return SimpleNamespace(host=listed, access=None, facts={"listeners": []}, connection=lambda _: host)
 
     each = [checked(name, host) for name, host in hosts.items()]

@@ -33,8 +33,8 @@ from orchestrator.worlds.inventory.access import HostAccess
 from orchestrator.worlds.inventory.checks import CheckedHost
 from orchestrator.worlds.inventory.hosts import InventoryHost
 from orchestrator.worlds.inventory.power import HostsPower, run_command
-from orchestrator.worlds.remote import collection, paths
-from orchestrator.worlds.remote.world import RemoteEndpoint
+from orchestrator.worlds.remote import paths
+from orchestrator.worlds.remote.machines import Machines
 
 # ---- Suspends whole machines from outside, with commands of the inventory, usually a hypervisor's.
 
@@ -341,11 +341,8 @@ else
 fi"""
 
 
-class HostMachines:
-    """Checked hosts: connections, switches and playbooks. `directory` is for Ansible's output.
-
-    The available switches depend on what the hosts support. `targets`: the hosts as playbooks take them, by node.
-    """
+class HostMachines(Machines):
+    """Checked hosts: connections, switches and playbooks. The available switches depend on what the hosts support."""
 
     def __init__(
         self,
@@ -355,9 +352,9 @@ class HostMachines:
         directory: Path,
         known_hosts: Path,
     ) -> None:
+        super().__init__(targets, directory)
         self._checked = {host.host.node: host for host in checked}
-        self._targets = targets
-        self._directory = directory
+        self.ports = {name: host.host.port for name, host in self._checked.items() if host.host.port is not None}
         self.hosts = {name: host.connection(known_hosts) for name, host in self._checked.items()}
         inventory = {name: host.host for name, host in self._checked.items()}
         accesses = {name: host.access for name, host in self._checked.items()}
@@ -389,10 +386,6 @@ class HostMachines:
         if self.network is not None:
             self.network.remove(self._claims.held)  # otherwise its cuts would be reported as a firewall
 
-    def endpoint(self, name: str) -> RemoteEndpoint:
-        host = self._checked[name]
-        return RemoteEndpoint(int(name[1:]), host.address, host.host.port, host.host.data_dir)
-
     def reset(self, on_progress: Progress) -> None:
         self.revive()
         for_each(self.hosts.values(), kill_service)  # SIGKILL: a killed run may have left it suspended
@@ -400,9 +393,6 @@ class HostMachines:
         if self.network is not None:
             self.network.build()
         for_each(self.hosts.values(), lambda host: host.connect())
-
-    def collect(self, destinations: Mapping[str, Path], collected: collection.Collected) -> None:
-        collection.collect(self._targets, destinations, collected, self._directory)
 
     def revive(self) -> None:
         """Resume every machine that a fault suspended. Raises `HostError`."""
@@ -420,10 +410,6 @@ class HostMachines:
             self._claims.release,
             *(host.disconnect for host in self.hosts.values()),
         )
-
-    def play(self, playbook: str, on_progress: Progress) -> playbooks.Played:
-        """Run a playbook on all hosts. Raises `PlaybookError`."""
-        return playbooks.play(playbook, list(self._targets.values()), self._directory, on_progress=on_progress)
 
     def _answers(self, name: str) -> bool:
         has_power = self.power is None or self.power.is_on(name)

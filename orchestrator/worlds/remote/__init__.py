@@ -1,7 +1,7 @@
 """Worlds whose nodes are machines reached by SSH and provisioned before the run: virtual machines, inventory hosts.
 
-`world` has the `World` of one run on a lab's machines; `paths` the paths on each machine; `log_stream` copies the
-services' trace and log while they are written.
+`machines` has what a lab provides; `world` the `World` of one run on them, which copies the services' trace and log
+while they are written; `paths` the paths on each machine.
 
 Power, suspension and login stay with the two labs, which have no such code in common. A virtual machine's power is its
 QEMU process: it is killed, its state is the process's, and the cache of its disk is then discarded. A host's power and

@@ -11,12 +11,12 @@ import shlex
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 from nemeses.mechanisms.service import kill_service
-from nemeses.ports import HostError, Network, PowerSwitch, Site, Suspender
+from nemeses.ports import HostError, Site
 from nemeses.scheduling import for_each
 from orchestrator.cleanup import clean_up, on_failure
 from orchestrator.errors import WorldError
@@ -24,7 +24,7 @@ from orchestrator.machine.ssh import FollowedOutput, SshHost, put_script
 from orchestrator.worlds.base import Node, Progress, World, WorldSpec, no_progress
 from orchestrator.worlds.node_collection import copy_records, keep_configuration
 from orchestrator.worlds.remote import paths
-from orchestrator.worlds.remote.collection import Collected
+from orchestrator.worlds.remote.machines import Machines
 from systems.service import Service
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -166,46 +166,6 @@ SETTLE_S = 10.0
 LAST_WORDS_S = 2.0
 
 
-@dataclass(frozen=True)
-class RemoteEndpoint:
-    """A machine's service address (`port`: None for its role's default) and its data directory."""
-
-    id: int
-    address: str
-    port: int | None = None
-    data_dir: str = paths.DATA
-
-
-class Machines(Protocol):
-    """The machines that a lab provides for the world of one run. The lab owns them."""
-
-    @property
-    def hosts(self) -> Mapping[str, SshHost]:
-        """By node name, in the nodes' order; connected or connectable."""
-        ...
-
-    @property
-    def power(self) -> PowerSwitch | None: ...
-
-    @property
-    def network(self) -> Network | None: ...
-
-    @property
-    def suspender(self) -> Suspender | None: ...
-
-    def endpoint(self, name: str) -> RemoteEndpoint: ...
-
-    def reset(self, on_progress: Progress) -> None:
-        """Bring every machine into the state after its provisioning: reachable, without data, service or fault. Raises
-        `WorldError`."""
-        ...
-
-    def collect(self, destinations: Mapping[str, Path], collected: Collected) -> None:
-        """Collect each machine's data (to `<destination>/data`, as in `orchestrator.worlds.node_collection`),
-        `kernel.log` and `journal.log`. Raises `WorldError`."""
-        ...
-
-
 class RemoteWorld(World):
     """Brokers on a lab's machines, for one run."""
 
@@ -304,16 +264,16 @@ class RemoteWorld(World):
             return f"{node.name}: the end of its records may be missing: {error}"
 
     def _node(self, name: str) -> Node:
-        endpoint = self._machines.endpoint(name)
-        ports = dict(self._spec.deployment.ports(endpoint.id))
-        if endpoint.port is not None:
-            ports[next(iter(ports))] = endpoint.port
+        host, number = self._machines.hosts[name], int(name[1:])
+        ports = dict(self._spec.deployment.ports(number))
+        if name in self._machines.ports:
+            ports[next(iter(ports))] = self._machines.ports[name]
         return Node(
             name=name,
-            id=endpoint.id,
-            address=endpoint.address,
+            id=number,
+            address=host.address,
             ports=ports,
-            data_dir=endpoint.data_dir,
+            data_dir=host.data_dir,
             etc_dir=paths.ETC,
             var_dir=paths.RUNTIME,
             record_dir=self._spec.run_dir / "nodes" / name,

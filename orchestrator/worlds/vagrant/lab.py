@@ -32,9 +32,10 @@ from orchestrator.machine.sandbox import PRIVATE_ROOT, current_sandbox
 from orchestrator.machine.ssh import SshHost
 from orchestrator.worlds.base import Progress, World, WorldSpec, no_progress
 from orchestrator.worlds.lab import Lab, LabSpec
-from orchestrator.worlds.remote import collection, paths, playbook_variables
+from orchestrator.worlds.remote import paths, playbook_variables
+from orchestrator.worlds.remote.machines import Collected, Machines
 from orchestrator.worlds.remote.playbook_variables import Provisions
-from orchestrator.worlds.remote.world import RemoteEndpoint, RemoteWorld
+from orchestrator.worlds.remote.world import RemoteWorld
 from orchestrator.worlds.vagrant import driver, kvm, network, requirements
 from orchestrator.worlds.vagrant.driver import Driver
 from orchestrator.worlds.vagrant.hypervisor import POOL, Hypervisor
@@ -46,7 +47,7 @@ from orchestrator.worlds.vagrant.machine import (
     kill_all,
     process_state,
 )
-from orchestrator.worlds.vagrant.network import BRIDGES, DATA, data_address
+from orchestrator.worlds.vagrant.network import BRIDGES, DATA
 from systems import MachineRoot, Software
 
 # ---- `vagrant up` in the sandbox: reports progress, and is ended when it takes too long or is interrupted.
@@ -300,8 +301,11 @@ def _ms(since: float) -> float:
     return round((time.monotonic() - since) * 1e3, 1)
 
 
-class VirtualMachines:
-    """Booted and provisioned machines. `directory` is for Ansible's output."""
+class VirtualMachines(Machines):
+    """Booted and provisioned machines."""
+
+    suspender: VirtualSuspender
+    network: PairFilter
 
     def __init__(
         self,
@@ -311,18 +315,13 @@ class VirtualMachines:
         directory: Path,
         time_scale: float,
     ) -> None:
+        super().__init__(targets, directory)
         self._machines = machines
-        self._targets = targets
-        self._directory = directory
         self._restore_deadline_s = RESTORE_DEADLINE_S * time_scale
-        self.hosts: Mapping[str, SshHost] = {name: machine.host for name, machine in machines.items()}
+        self.hosts = {name: machine.host for name, machine in machines.items()}
         self.power = VirtualPower(machines, time_scale)
         self.suspender = VirtualSuspender(machines, hypervisor)
         self.network = PairFilter({name: host.address for name, host in self.hosts.items()}, BRIDGES[DATA])
-
-    def endpoint(self, name: str) -> RemoteEndpoint:
-        number = int(name[1:])
-        return RemoteEndpoint(number, data_address(number))
 
     def save(self) -> None:
         """Save every machine's current state for `reset`; the machines are off afterwards. Raises `WorldError`."""
@@ -334,14 +333,14 @@ class VirtualMachines:
         for_each(self._machines.values(), self._restore)
         on_progress(f"{', '.join(self._machines)} are restored to the state after provisioning")
 
-    def collect(self, destinations: Mapping[str, Path], collected: collection.Collected) -> None:
+    def collect(self, destinations: Mapping[str, Path], collected: Collected) -> None:
         try:
             for name, destination in destinations.items():
                 destination.mkdir(parents=True, exist_ok=True)
                 self._machines[name].write_console(destination / "console.log")
         except OSError as error:
             raise WorldError(f"the console output cannot be stored: {error}") from error
-        collection.collect(self._targets, destinations, collected, self._directory)
+        super().collect(destinations, collected)
 
     def _restore(self, machine: VirtualMachine) -> None:
         machine.lose_connection()
@@ -642,9 +641,8 @@ class VagrantLab(Lab):
         ).run(self.time_scale, on_progress)
         for_each(self._machines.values(), self._greet)
         targets = {name: self._target(name, image, provisions) for name in self._machines}
-        directory = PLACE / "ansible"
-        playbooks.play("provision", list(targets.values()), directory, on_progress=on_progress)
-        ready = VirtualMachines(self._machines, hypervisor, targets, directory, self.time_scale)
+        ready = VirtualMachines(self._machines, hypervisor, targets, PLACE / "ansible", self.time_scale)
+        ready.play("provision", on_progress)
         ready.network.install()
         on_progress("saving the state of all nodes")
         ready.save()
