@@ -129,8 +129,8 @@ def _operation(model: Model | WorkloadPromises, row: dict[str, Any]) -> ModelOpe
     f, is_answered = row["function"], row["type"] == OK
     if f not in model.functions:
         raise ValueError(f"the model has only the functions {', '.join(model.functions)}")
-    answer = form_of_json(decode(row["result"])) if is_answered else None
-    values = model.values(f, form_of_json(decode(row["argument"])), answer, is_answered=is_answered)
+    answer = _form(row["result"], f) if is_answered else None
+    values = model.values(f, _form(row["argument"], f), answer, is_answered=is_answered)
     return ModelOperation(row["id"], row["process"], f, *values, row["inv"], row["ret"])
 
 
@@ -146,7 +146,7 @@ def _judge_transactions(name: str, calls: Operations, consistency: str) -> Model
         return ModelReport(size, doubts=(f"{name}: no transaction was recorded",))
     try:
         with tempfile.TemporaryDirectory() as directory:
-            history = written_transactions(Path("transaction"), Path(directory), name, _transactions(rows))
+            history = written_transactions(Path("transaction"), Path(directory), name, _transactions(rows, name))
             judgement = judge_transactions(history, consistency=consistency, title="transaction")
     except ForeignError as error:
         return ModelReport(size, doubts=(f"{name}: {error}".removesuffix(f"; {AS_WRITTEN}"),))
@@ -162,18 +162,22 @@ def _judge_transactions(name: str, calls: Operations, consistency: str) -> Model
     return ModelReport(f"{name}: {judgement.sentence}{proof}", tuple(findings), doubts)
 
 
-def _transactions(rows: Sequence[dict[str, Any]]) -> Iterator[ForeignOperation]:
-    """The rows as operations of a file, with their numbers as lines."""
+def _transactions(rows: Sequence[dict[str, Any]], name: str) -> Iterator[ForeignOperation]:
+    """The rows as operations of a file, with their numbers as lines. `name`: of the model."""
     for line, row in enumerate(rows, 1):
         outcome = row["type"]
         is_answered, ret = outcome == OK, INF if outcome == INFO else row["ret"]
         steps, answered_steps = (
-            None if text is None else with_named_steps(form_of_json(decode(text)))
+            None if text is None else _form(text, row["function"], name)
             for text in (row["argument"], row["result"] if is_answered else None)
         )
         completed_in = line if is_answered else 0
         identity = line, completed_in, row["process"], row["function"], outcome
         yield ForeignOperation(*identity, row["inv"], ret, ret, steps, answered_steps, row["error"] or "")
+
+
+def _form(text: str, f: str, model: str = "") -> Any:
+    return with_named_steps(form_of_json(decode(text)), f, model)
 
 
 def _call(row: dict[str, Any]) -> SimpleNamespace:

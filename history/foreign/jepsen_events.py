@@ -25,7 +25,7 @@ from typing import Any, Final
 from history.foreign.edn import FormMap, Keyword, Tagged, form_of, form_of_json, forms_of, plain_map, text_of
 from history.foreign.events import TYPES, Event
 from history.foreign.history import ForeignError
-from history.foreign.kinds import EDN, JSON, TEXT, WORKLOADS, kind_of, refusal, refusal_by_model
+from history.foreign.kinds import EDN, JSON, TEXT, TRANSACTION_NAMES, WORKLOADS, kind_of, refusal, refusal_by_model
 from history.foreign.text_lines import LONGEST, lines_of
 from history.strict_json import decode
 
@@ -46,6 +46,8 @@ _TEXTS_AND_BRACES: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[{}]')
 
 _keyword: Final = lru_cache(Keyword)
 _NEMESIS: Final = Keyword("nemesis")
+_WITH_STEPS: Final = ("txn", "send", "poll")
+"""Operations whose values are steps, whatever the model."""
 Plain = Callable[[str], Any]
 """Gives the value that JSON states; raises ValueError for one that only the reader of EDN may take."""
 
@@ -87,7 +89,7 @@ def events_of(
     `model`: whose they are, if the user named one; `plain`: decodes the value of a plain line; `absent`: what fields
     are that the file omits. Raises ForeignError. The value of an event with a `:key` is a `KeyedValue`."""
     last_index = -1
-    for number, fields in _written(path, notation, plain or _integers):
+    for number, fields in _written(path, notation, plain or _integers, model):
         for name in absent:
             fields.setdefault(name, absent[name])
         process, kind, f = fields.get("process"), name_of(fields.get("type")), name_of(fields.get("f"))
@@ -146,10 +148,10 @@ def name_of(form: Any) -> str | None:
     return form.name if isinstance(form, Keyword) else None
 
 
-def _written(path: Path, notation: str, plain: Plain) -> Iterator[tuple[int, dict[str, Any]]]:
+def _written(path: Path, notation: str, plain: Plain, model: str) -> Iterator[tuple[int, dict[str, Any]]]:
     """The line of each event, and the fields that it states."""
     if notation == JSON:
-        yield from ((number, _of_object(members)) for number, members in _objects(path))
+        yield from ((number, _of_object(members, model)) for number, members in _objects(path))
     elif notation == TEXT:
         yield from ((number, _of_line(path, number, line)) for number, line in lines_of(path) if line.strip())
     else:
@@ -239,21 +241,23 @@ def _objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         raise ForeignError(path, 0, "is not JSON (the array of events does not end, so that some may be missing)")
 
 
-def _of_object(members: Mapping[str, Any]) -> dict[str, Any]:
+def _of_object(members: Mapping[str, Any], model: str) -> dict[str, Any]:
     """The fields of an event in JSON; null is as good as an absent field, but for the value."""
     fields = {name: form_of_json(value) for name, value in members.items() if value is not None or name == "value"}
     for name in ("type", "f", "process"):
         if isinstance(members.get(name), str):
             fields[name] = _keyword(members[name].removeprefix(":"))
     if "value" in fields:
-        fields["value"] = with_named_steps(fields["value"])
+        fields["value"] = with_named_steps(fields["value"], name_of(fields.get("f")), model)
     return fields
 
 
-def with_named_steps(value: Any) -> Any:
-    """A value of JSON as a form; the names of the steps of a transaction are keywords."""
+def with_named_steps(value: Any, f: str | None, model: str) -> Any:
+    """A value of JSON as a form. The names of the steps of a transaction are keywords; other vectors, such as the
+    elements of a set, are as they are."""
     is_steps = (
-        isinstance(value, list)
+        (f in _WITH_STEPS or model in TRANSACTION_NAMES)
+        and isinstance(value, list)
         and value
         and all(isinstance(micro, list) and micro and type(micro[0]) is str for micro in value)
     )

@@ -155,17 +155,18 @@ def test_the_tables_of_all_operations_have_the_calls(tmp_path: Path) -> None:
 
 Call = tuple[str, Any, Any, str]
 """The function, the argument, the result and the outcome."""
+Final = tuple[str, Any] | tuple[str, Any, Any]
+"""The function and the result of the final call, and its argument if it has one."""
 
 
 def modelled(
     path: Path,
     model: str,
     calls: Sequence[Call],
-    final: tuple[str, Any] | tuple[str, Any, Any],
+    final: Final,
     **chosen: Any,
 ) -> Verdict:
-    """The verdict on these calls in sequence, and on a final one: its function, its result, and its argument if it has
-    one. `chosen`: in [checks]."""
+    """The verdict on these calls in sequence, and on a final one. `chosen`: in [checks]."""
 
     class Calls(StoredBank):
         def _work(self, journal: Journal) -> tuple[list[OperationWriter], Held, Held]:
@@ -200,7 +201,7 @@ def modelled(
 
 ADDS = [("add", number, None, "ok") for number in range(3)]
 GIVE = ("transfer", {"from": 0, "to": 1, "amount": 5}, None, "ok")
-HISTORIES: dict[str, tuple[str, list[Call], tuple[str, Any], str, str]] = {
+HISTORIES: dict[str, tuple[str, list[Call], Final, str, str]] = {
     "a set": ("set", ADDS, ("read", [2, 0, 1]), "pass", "set: 4 operations"),
     "a set with a loss": ("set", ADDS, ("read", [0, 1]), "fail", "set: no order explains read = {0, 1}"),
     "a set with an open add": ("set", [*ADDS, ("add", 9, None, "info")], ("read", [0, 1, 2]), "pass", "5 operations"),
@@ -224,6 +225,14 @@ HISTORIES: dict[str, tuple[str, list[Call], tuple[str, Any], str, str]] = {
         ("read", {"0": 4, "1": 1}),
         "fail",
         "bank: ",
+    ),
+    "a set of pairs": ("set", [("add", ["a", 1], None, "ok")], ("read", [["a", 1]]), "pass", "set: 2 operations"),
+    "several registers": (
+        "multi-register",
+        [("txn", [["write", "x", 1]], [["write", "x", 1]], "ok"), ("txn", [["w", "x", 2]], None, "info")],
+        ("txn", [["read", "x", 3]], [["read", "x", None]]),
+        "fail",
+        "multi-register: no order explains txn",
     ),
     "another function": ("set", [("put", 1, None, "ok")], ("read", []), "unknown", "only the functions add, read"),
     "another result": ("counter", [("add", 1, None, "ok")], ("read", "x"), "unknown", "an integer is needed"),

@@ -256,6 +256,22 @@ def test_a_refusal_names_the_kind_of_history(name: str, capsys: pytest.CaptureFi
     assert (code, message in printed) == (REFUSED, True), printed
 
 
+@pytest.mark.parametrize("element", [["a", 1], [["a", 1]], {"a": ["b"]}, "a", [], 1.5], ids=str)
+@pytest.mark.parametrize(
+    ("model", "f", "g"),
+    [("set", "add", "read"), ("set-full", "add", "read"), ("total-queue", "enqueue", "drain"), ("echo", "", "echo")],
+)
+def test_elements_in_json_are_any_values(
+    model: str, f: str, g: str, element: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only the steps of transactions have keywords."""
+    added: list[Row] = [(0, "invoke", f, element), (0, "ok", f, element)] if f else []
+    asked, answer = (None, [element]) if f else (element, {"echo": element})
+    Path("h.json").write_text(written([*added, (1, "invoke", g, asked), (1, "ok", g, answer)], JSON))
+    code, printed = checked("h.json", "--model", model, "--no-independent", capsys=capsys)
+    assert code == 0, printed
+
+
 INTEGERS = st.integers(-(10**25), 10**25)
 VALUES = st.none() | INTEGERS | st.lists(st.none() | INTEGERS | st.lists(INTEGERS, max_size=2), max_size=3)
 MAPS = st.dictionaries(INTEGERS, INTEGERS, max_size=3)
@@ -270,7 +286,10 @@ FUNCTIONS = dict.fromkeys(("read", "txn", "a-b"), False)
 
 def events_in(path: Path, text: str, notation: str) -> list[Event]:
     path.write_text(text)
-    return [event._replace(value=text_of(event.value)) for event in events_of(path, FUNCTIONS, notation=notation)]
+    return [
+        event._replace(value=text_of(event.value))
+        for event in events_of(path, FUNCTIONS, "rw-register", notation=notation)
+    ]
 
 
 @settings(deadline=None, max_examples=200)
