@@ -30,7 +30,7 @@ _FLOAT: Final = re.compile(r"[+-]?(?:0|[1-9]\d*)(?:\.\d*)?(?:[eE][+-]?\d+)?M?", 
 _RATIO: Final = re.compile(r"[+-]?\d+/\d+", re.ASCII)
 _SYMBOL: Final = re.compile(r"/|[^\W\d][^\s\\]*|[.*+!\-_?$%&=<>|][^\s\\]*")
 _CHARACTERS: Final = {"newline": "\n", "return": "\r", "space": " ", "tab": "\t", "formfeed": "\f", "backspace": "\b"}
-_ESCAPES: Final = {ord("\n"): "\\n", ord("\r"): "\\r", ord("\t"): "\\t"}
+_ESCAPES: Final = {number: f"\\u{number:04x}" for number in range(0x20)}
 _NAMES: Final = {character: name for name, character in _CHARACTERS.items()}
 _CLOSES: Final = {"[": "]", "(": ")", "{": "}", "#{": "}"}
 _NUMBER: Final = "0|-?[1-9][0-9]{0,17}"

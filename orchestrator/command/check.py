@@ -26,6 +26,7 @@ JSONL: Final = "jsonl"
 PORCUPINE: Final = "porcupine"
 OF_OBJECTS: Final = (*MODEL_NAMES, *PROMISE_NAMES)
 """The models whose operations are on objects, with a name, an argument and an answer."""
+LONGEST_SENTENCE: Final = 2_000
 FORMAT_OF: Final = {".jsonl": JSONL, ".edn": EDN, ".json": JSON, ".log": PORCUPINE}
 
 
@@ -265,15 +266,21 @@ def _print(task: _Task, content: Mapping[str, Any]) -> None:
     names = ", ".join(map(str, task.paths))
     verdict_line(content["verdict"], f"{names}: {content['sentence']}")
     for anomaly in content["anomalies"]:
-        say(f"  {anomaly['name']}: {anomaly['sentence']}")
+        say(f"  {anomaly['name']}: {_short(anomaly['sentence'])}")
     for doubt in content["doubts"]:
-        say(f"  {doubt}")
+        say(f"  {_short(doubt)}")
     if content["certified"]:
         say(f"  certificate confirmed: {content['certified']}")
     say(f"  scope: {content['scope']}")
     if content["not_judged"]:
         say(f"  not judged either: {'; '.join(content['not_judged'])}")
     say(f"  details: {task.place}")
+
+
+def _short(sentence: str) -> str:
+    """A sentence for the terminal: a value of the history may have any length."""
+    hidden = len(sentence) - LONGEST_SENTENCE
+    return sentence if hidden <= 0 else f"{sentence[:LONGEST_SENTENCE]} ... ({hidden:,} characters more in result.json)"
 
 
 def _options(command: argparse.ArgumentParser) -> None:

@@ -272,6 +272,14 @@ def test_elements_in_json_are_any_values(
     assert code == 0, printed
 
 
+def test_a_long_value_is_shortened_on_the_terminal_only(capsys: pytest.CaptureFixture[str]) -> None:
+    rows: list[Row] = [(0, "invoke", "add", "x" * 9_000), (0, "ok", "add", "x" * 9_000)]
+    Path("h.json").write_text(written(with_answer([*rows, (1, "invoke", "read", None)], []), JSON))
+    code, printed = checked("h.json", "--model", "set-full", capsys=capsys)
+    assert (code, len(printed) < 5_000, "characters more in result.json" in printed) == (1, True, True)
+    assert "x" * 9_000 in Path("checks/h/result.json").read_text()
+
+
 INTEGERS = st.integers(-(10**25), 10**25)
 VALUES = st.none() | INTEGERS | st.lists(st.none() | INTEGERS | st.lists(INTEGERS, max_size=2), max_size=3)
 MAPS = st.dictionaries(INTEGERS, INTEGERS, max_size=3)

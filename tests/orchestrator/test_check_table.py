@@ -194,6 +194,12 @@ EDN: dict[str, tuple[Events | str, tuple[str, ...], int, str]] = {
         PASS,
         "",
     ),
+    "a text with a control character and an escape": (
+        edn(*wrote('"\x1b[2J\\n"'), *read('"\x1b[2J\\n"')),
+        (),
+        PASS,
+        "",
+    ),
     # Knossos
     "one vector of events": (f"; a comment\n[{edn(*wrote('1'), *read('1'))}]", (), PASS, ""),
     "one list of events": (f"({edn(*wrote('1'), *wrote('2'), *read('1'))})", (), FAIL, "stale-register-read"),
