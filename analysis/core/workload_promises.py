@@ -305,12 +305,12 @@ class QueuePromises(WorkloadPromises):
         del initial
         cases = _Cases()
         enqueues_of, takes_of = dict[str, list[ModelOperation]](), dict[str, list[ModelOperation]]()
-        emptied, open_takes = -1, 0
+        emptied, open_takes = -1, list[ModelOperation]()
         for operation in sorted(operations, key=_invocation):
             if operation.f == "enqueue":
                 enqueues_of.setdefault(str(operation.argument), []).append(operation)
             elif not operation.is_answered:
-                open_takes += 1
+                open_takes.append(operation)
             else:
                 if operation.f == "drain" or not operation.answer:
                     emptied = max(emptied, operation.inv)
@@ -334,12 +334,12 @@ class QueuePromises(WorkloadPromises):
 
     @staticmethod
     def _judge_missing(
-        untaken: Sequence[ModelOperation], emptied: int, open_takes: int, cases: _Cases
+        untaken: Sequence[ModelOperation], emptied: int, open_takes: Sequence[ModelOperation], cases: _Cases
     ) -> Sequence[tuple[str, str]]:
-        """Elements that were acknowledged and not taken. Some are in the queue still, and an operation of unknown
-        outcome may have taken one."""
+        """Elements that were acknowledged and not taken. Some are in the queue still. A dequeue of unknown outcome may
+        have taken one, and a drain any number."""
         lost_enqueues = [enqueue for enqueue in untaken if enqueue.ret < emptied]
-        if len(lost_enqueues) > open_takes:
+        if len(lost_enqueues) > len(open_takes) and not any(take.f == "drain" for take in open_takes):
             for enqueue in lost_enqueues:
                 cases.add(LOST_ELEMENT, f"{enqueue.argument} was acknowledged, and the queue was empty later", enqueue)
             return ()
@@ -349,7 +349,7 @@ class QueuePromises(WorkloadPromises):
         if len(lost_enqueues) < len(untaken):
             fate = "no later answer says that the queue is empty"
         else:
-            fate = f"{counted(open_takes, 'dequeue')} of unknown outcome may have taken them"
+            fate = f"{counted(len(open_takes), 'operation')} of unknown outcome may have taken them"
         return ((LOST_ELEMENT, f"{names}: acknowledged and not taken, and {fate}"),)
 
 

@@ -139,6 +139,11 @@ CASES: dict[str, tuple[str, tuple[Row, ...], dict[str, int]]] = {
         (put("1", 0, 1), put("2", 0, 1), take("", 2), drained("[]", 4, 5)),
         {"lost-element": 2},
     ),
+    "two elements in one open drain": (
+        "total-queue",
+        (put("1", 0, 1), put("2", 0, 1), ("drain", "nil", None, 2, NEVER), take("nil", 4, 5)),
+        {},
+    ),
     "an element that is taken twice": (
         "total-queue",
         (put("1", 0, 1), take("1", 2, 3), take("1", 4, 5)),
@@ -205,6 +210,7 @@ UNDECIDED: dict[str, tuple[str, tuple[Row, ...]]] = {
     ),
     "a queue that was not drained": ("total-queue", (put("1", 0, 1), put("2", 0, 1), take("1", 2, 3))),
     "an open dequeue": ("total-queue", (put("1", 0, 1), take("", 2), drained("[]", 4, 5))),
+    "an open drain": ("total-queue", (put("1", 0, 1), ("drain", "nil", None, 2, NEVER), take("nil", 4, 5))),
     "a sum before the additions": ("counter-bounds", (read("0", 0, 1), add("1", 2, 3))),
     "a bank without a transfer": ("bank", (read("{0 5}", 0, 1),)),
     "a bank without a read": ("bank", (paid(0, 1),)),
@@ -260,7 +266,11 @@ def honest(seed: int) -> Iterator[tuple[str, list[Row]]]:
             rows["set-full"].append(read(f"[{' '.join(elements)}]", inv, ret))
             rows["counter-bounds"].append(read(str(total), inv, ret))
             rows["bank"].append(read(f"{{0 {balances[0]} 1 {balances[1]}}}", inv, ret))
-            if happens:
+            if happens and rng.random() < 0.2:
+                answer = f"[{' '.join(queue)}]" if is_known else None
+                rows["total-queue"].append(("drain", "nil", answer, inv, end))
+                queue.clear()
+            elif happens:
                 taken = queue.pop(0) if queue else "nil"
                 rows["total-queue"].append(take(taken, inv, end))
     yield from rows.items()
