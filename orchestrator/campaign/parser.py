@@ -99,6 +99,7 @@ def _parse(source: TomlSource, path: Path) -> Campaign | None:
     )
     if tested is None or workload is None:
         return None
+    attempt(lambda: _require_system(tables, workload), None)
     under_test, system = tested
     settings = attempt(lambda: _role_settings(root, system, topology), dict[str, Settings]())
     checks = None if nemesis is None else attempt(lambda: _checks(tables["checks"], nemesis, system), None)
@@ -138,6 +139,16 @@ def _parse(source: TomlSource, path: Path) -> Campaign | None:
     for complaint in _complaints(root, campaign if is_own_broker(under_test) else smallest, system):
         source.complain(_place_of(root, complaint).error(complaint.message, complaint.key))
     return campaign
+
+
+def _require_system(tables: Mapping[str, Table], workload: Workload) -> None:
+    """A workload of the user's own is not for the system that campaigns test unless they name another one."""
+    if workload.source is not None and not tables["system"].data:
+        tables["workload"].refuse(
+            f"kind: [system] is missing, and without it the run would test Brownout's own broker; name your "
+            'system there (path = "DIRECTORY"), or name = "brownout"',
+            "kind",
+        )
 
 
 def _rehearsed(

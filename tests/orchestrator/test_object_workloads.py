@@ -286,6 +286,11 @@ WRONG = {
         'min_share = 0.1\nmodel = "list-append"\nconsistency_model = "read-committed"',
         "lost-element",
     ),
+    "no system": (
+        '[system]\npath = "."\n',
+        "",
+        "[system] is missing, and without it the run would test Brownout's own broker",
+    ),
     "another kind": ('kind = "set"', 'kind = "sett"', "did you mean 'set'?"),
 }
 

@@ -211,7 +211,10 @@ def test_a_built_in_workload_takes_no_model(tmp_path: Path) -> None:
 def test_the_simulation_names_the_workloads_that_it_has(tmp_path: Path) -> None:
     simulated = replaced('world = "process"', 'world = "simulation"')
     answer = run(
-        written(tmp_path, campaign=lambda text: simulated(text.replace('path = "."', "")).partition("[[cell]]")[0])
+        written(
+            tmp_path,
+            campaign=lambda text: simulated(text.replace('path = "."', 'name = "brownout"')).partition("[[cell]]")[0],
+        )
     )
     assert answer.code == 64
     assert "[workload] kind 'bank.py:Bank' has no clients in the simulation world; there are: " in answer.err
