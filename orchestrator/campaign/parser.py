@@ -145,7 +145,7 @@ def _require_system(tables: Mapping[str, Table], workload: Workload) -> None:
     """A workload of the user's own is not for the system that campaigns test unless they name another one."""
     if workload.source is not None and not tables["system"].data:
         tables["workload"].refuse(
-            f"kind: [system] is missing, and without it the run would test Brownout's own broker; name your "
+            "kind: [system] is missing, and without it the run would test Brownout's own broker; name your "
             'system there (path = "DIRECTORY"), or name = "brownout"',
             "kind",
         )
