@@ -114,7 +114,8 @@ class HistoryChecker(ABC):
 
     @abstractmethod
     def check(self, history: RunHistory) -> Iterable[BrokenPromise]:
-        """What contradicts the promise. An exception makes the run *unknown*."""
+        """What contradicts the promise: nothing, if the promise is kept. An exception, or None in place of the
+        contradictions, makes the run *unknown*."""
 
     @staticmethod
     def anomaly(name: str, sentence: str, *operations: ClientOperation) -> BrokenPromise:
@@ -124,7 +125,10 @@ class HistoryChecker(ABC):
 
 def contradictions_of(checker: HistoryChecker, history: RunHistory) -> Iterator[BrokenPromise]:
     """What the checker finds. Raises TypeError for a wrong result, and whatever the checker raises."""
-    contradictions = checker.check(history) or ()
+    contradictions = checker.check(history)
+    if not isinstance(contradictions, Iterable):  # None: `yield` may have been forgotten
+        problem = f"check returned {contradictions!r}; yield each contradiction, or return a list of them"
+        raise TypeError(problem)
     for broken in contradictions:
         problem = ""
         if not isinstance(broken, BrokenPromise):

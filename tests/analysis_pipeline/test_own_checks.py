@@ -45,6 +45,11 @@ CASES = {
         "        yield 'far'\n",
         f"{FILE}:9: TypeError: check yielded 'far'; yield self.anomaly(name, sentence",
     ),
+    "forgets to yield": (
+        "        self.anomaly('far', 'x')\n",
+        f"{FILE}: TypeError: check returned None; yield each contradiction",
+    ),
+    "returns its result": ("        return False\n", f"{FILE}: TypeError: check returned False; yield each"),
     "yields an undeclared name": (
         "        yield self.anomaly('near', 'x')\n",
         f"{FILE}:9: TypeError: check yielded 'near', which `anomalies`",
