@@ -6,16 +6,43 @@ file, so errors name the user's file and line. It can import installed packages 
 it.
 """
 
+import contextlib
+import signal
 import sys
+import threading
 import traceback
+from collections.abc import Iterator
 from types import ModuleType
 from typing import TypeVar
 
 C = TypeVar("C")
 
+LOAD_LIMIT_S = 30.0
+"""How long the top level of a user's module may run."""
+
 
 class OwnClassError(Exception):
     """A user's class cannot be loaded, or it failed; the message has its file and line."""
+
+
+@contextlib.contextmanager
+def load_limit() -> Iterator[None]:
+    """Raises TimeoutError at the line of a user's module whose top level does not end. Only in the main thread, where a
+    campaign is read before anything starts: elsewhere, no signal arrives."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(*_: object) -> None:
+        raise TimeoutError(f"its top level still runs after {LOAD_LIMIT_S:g} s; move the work into a function")
+
+    handler = signal.signal(signal.SIGALRM, end)
+    timer = signal.setitimer(signal.ITIMER_REAL, LOAD_LIMIT_S, LOAD_LIMIT_S)  # again: the module may catch the first
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, *timer)
+        signal.signal(signal.SIGALRM, handler)
 
 
 def class_in(use: str, text: str, base: type[C], meant: str) -> type[C]:
@@ -26,7 +53,8 @@ def class_in(use: str, text: str, base: type[C], meant: str) -> type[C]:
     module.__file__ = file
     sys.modules[module.__name__] = module  # dataclasses look there for the types of their fields
     try:
-        exec(compile(text, file, "exec"), module.__dict__)
+        with load_limit():
+            exec(compile(text, file, "exec"), module.__dict__)
     except (Exception, SystemExit) as error:  # Ctrl-C ends the command
         raise OwnClassError(f"it cannot be loaded: {place_in(file, error)}") from error
     own_class = getattr(module, class_name, None)

@@ -10,6 +10,7 @@ from types import FunctionType
 from typing import Any, cast
 
 import systems.catalog as catalog
+from history.own_classes import load_limit
 from systems.description import FILE_NAME, Description, read
 from systems.errors import ClusterError, InputError
 from systems.service import Place
@@ -149,7 +150,8 @@ def _module(path: Path) -> object:
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module  # dataclasses and pickle look up the module by name
         try:
-            spec.loader.exec_module(module)
+            with load_limit():
+                spec.loader.exec_module(module)
         except BaseException:
             del sys.modules[name]
             raise

@@ -11,12 +11,18 @@ from pathlib import Path
 from types import CodeType, FrameType, ModuleType
 from typing import Final, TypeVar
 
+from history.own_classes import load_limit
 from installation.files import PROJECT_ROOT
 from workloads.api import Client
 
 C = TypeVar("C", bound=Client)
 _LIBRARY_PATHS: Final = ("stdlib", "platstdlib", "purelib", "platlib")
-_LIBRARIES: Final = (f"{Path(__file__).parent}/", *(f"{sysconfig.get_path(name)}/" for name in _LIBRARY_PATHS), "<")
+_LIBRARIES: Final = (
+    f"{Path(__file__).parent}/",
+    f"{PROJECT_ROOT}/history/",
+    *(f"{sysconfig.get_path(name)}/" for name in _LIBRARY_PATHS),
+    "<",
+)
 """The starts of the paths of other files than a user's."""
 
 
@@ -115,7 +121,8 @@ def _module(location: str) -> ModuleType:
         raise ImportError(f"{path} cannot be loaded as a module")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
+    with load_limit():
+        spec.loader.exec_module(module)
     return module
 
 

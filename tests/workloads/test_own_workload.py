@@ -2,7 +2,9 @@
 
 import io
 import json
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from history import own_classes
 from history.own_classes import OwnClassError
 from history.reader import read_run
 from history.record.shapes import FREE
@@ -133,6 +136,24 @@ def _store() -> type[Client]:
     from history.own_classes import class_in
 
     return class_in("work.py:Store", TEXT, Client, "a client")
+
+
+@pytest.mark.parametrize(
+    "loop", ["while True:\n    pass\n", "while True:\n    try: [0].pop()\n    except ValueError: pass\n"]
+)
+def test_a_module_whose_top_level_does_not_end_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loop: str
+) -> None:
+    if threading.current_thread() is not threading.main_thread():
+        pytest.skip("signals arrive in the main thread only")
+    monkeypatch.setattr(own_classes, "LOAD_LIMIT_S", 0.1)
+    said = r"endless\.py:[2-4]: TimeoutError: its top level still runs after 0\.1 s; move the work into a function"
+    with pytest.raises(own_classes.OwnClassError, match=said):
+        own_classes.class_in("endless.py:Store", f"x = 1\n{loop}", Client, "a client")
+    (tmp_path / "endless.py").write_text(f"x = 1\n{loop}")
+    with pytest.raises(ClientClassError, match=said):
+        load_class(f"{tmp_path / 'endless.py'}:Store", Client)
+    assert signal.getitimer(signal.ITIMER_REAL)[1] == 0.0
 
 
 OUTCOMES = {
