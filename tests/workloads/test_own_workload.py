@@ -141,7 +141,7 @@ def _store() -> type[Client]:
 @pytest.mark.parametrize(
     "loop", ["while True:\n    pass\n", "while True:\n    try: [0].pop()\n    except ValueError: pass\n"]
 )
-def test_a_module_whose_top_level_does_not_end_is_refused(
+def test_an_endless_loop_at_the_top_level_of_a_module_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loop: str
 ) -> None:
     if threading.current_thread() is not threading.main_thread():
