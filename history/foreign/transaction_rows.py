@@ -157,21 +157,31 @@ class _Rows:
             completed = self._steps(operation, operation.completed_in, operation.answer)
         if len(invoked) != len(completed) or not all(starmap(_is_like, zip(invoked, completed, strict=True))):
             raise contradiction(self._path, operation, _shown(operation.answer), _shown(operation.asked))
-        return completed if operation.outcome == OK else invoked
+        return self._with_initial(completed) if operation.outcome == OK else invoked
 
     def _steps(self, operation: ForeignOperation, line: int, form: Any) -> list[Step]:
         if isinstance(form, list) and form and type(form[0]) is tuple:
-            return self._with_initial(form)
+            return self._without_initial_write(line, form)
         if not isinstance(form, list):
             problem = f"the value of {operation.f} is {text_of(form)}: a list of steps [:r KEY VALUE] is needed"
             raise ForeignError(self._path, line, problem)
-        return self._with_initial([self._step(line, step) for step in form])
+        return self._without_initial_write(line, [self._step(line, step) for step in form])
+
+    def _without_initial_write(self, line: int, steps: list[Step]) -> list[Step]:
+        """The steps. Raises ForeignError if one writes the initial value: a read does not say which of the two it
+        shows."""
+        if self._initial is not None and any(f != "r" and value == self._initial for f, _, value in steps):
+            problem = f"writes {self._initial}, which is the initial value of each register (--initial)"
+            raise ForeignError(self._path, line, f"{problem}; an answer does not say which of the two it shows")
+        return steps
 
     def _with_initial(self, steps: list[Step]) -> list[Step]:
-        """The steps, with a read of the initial value as one of nil."""
+        """The steps of a completion, with a read of the initial value as an empty one, and of nil as one of a value
+        that nothing wrote."""
         if self._initial is None:
             return steps
-        return [(f, key, None if f == "r" and value == self._initial else value) for f, key, value in steps]
+        shown = {self._initial: None, None: "nil"}
+        return [(f, key, shown.get(value, value) if f == "r" else value) for f, key, value in steps]
 
     def _step(self, line: int, step: Any) -> Step:
         write = WRITES[self._workload]

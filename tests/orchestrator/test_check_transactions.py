@@ -263,6 +263,10 @@ def test_an_initial_value_of_registers_is_stated(capsys: pytest.CaptureFixture[s
     text = history(RW_REGISTER, "ok rx7 wx1", "ok rx1")
     assert "garbage-read" in checked(text, "--model", RW_REGISTER, code=FAILED, capsys=capsys)
     checked(text, "--model", RW_REGISTER, "--initial", "7", code=PASSED, capsys=capsys)
+    printed = checked(
+        history(RW_REGISTER, "ok rx"), "--model", RW_REGISTER, "--initial", "7", code=FAILED, capsys=capsys
+    )
+    assert "read nil that no transaction wrote" in printed
 
 
 GOOD = history(LIST_APPEND, "ok wx1", "ok rx1")
@@ -281,6 +285,11 @@ BAD: dict[str, tuple[str, tuple[str, ...], str]] = {
     ),
     "another operation": (GOOD.replace(":f :txn", ":f :read"), (LIST_APPEND,), "has only the operations txn"),
     "no operation": ("", (LIST_APPEND,), "has no operation of a client"),
+    "a write of the initial value": (
+        history(RW_REGISTER, "ok wx1", "ok wx7", "ok rx7"),
+        (RW_REGISTER, "--initial", "7"),
+        "h.edn:2: writes 7, which is the initial value",
+    ),
     "an initial value of lists": (GOOD, (LIST_APPEND, "--initial", "1"), "omit --initial"),
     "an assumption about lists": (GOOD, (LIST_APPEND, "--keys", "sequential"), "--keys"),
     "an assumption about a set": (GOOD, ("set", "--keys", "sequential"), "omit --keys"),
