@@ -47,12 +47,14 @@ def _write_part(directory: Path, part: str, name: str) -> int:
     """Write a class of the user's own, and its test, into the directory."""
     texts = part_files(part, name)
     write(directory, texts)
-    module, test = texts
-    say(f"written to {directory}: {module}, {test}")
-    say(
-        f"next: the head of {directory / module} has its lines of a campaign. `{command('init', 'DIR')}` writes a whole"
-    )
-    say(f"  campaign with its system, and `{command('docs', f'own-{part}s')}` has a complete example")
+    module, *campaign, test = texts
+    say(f"written to {directory}: {', '.join(texts)}")
+    if campaign:
+        say(f"next: name the directory of your system in {directory / campaign[0]}; then")
+        say(f"  {command('run', str(shortest(directory.resolve() / campaign[0])), '--dry-run')}")
+    else:
+        say(f"next: the head of {directory / module} has its lines of a campaign")
+    say(f"`{command('init', 'DIR')}` writes a system; `{command('docs', f'own-{part}s')}` has a complete example")
     say(f"test it with: {_pytest(directory / test)}")
     return EXIT_PASS
 
@@ -87,7 +89,7 @@ def part_files(part: str, name: str) -> dict[str, str]:
 def _names_of(part: str) -> set[str]:
     """The names that the class of a part cannot have: those that its files import, and those of Python."""
     names = set(dir(builtins))
-    for path in (PARTS / part).glob("*my_*"):
+    for path in (PARTS / part).glob("*my_*.py*"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom | ast.Import):
                 names |= {alias.asname or alias.name for alias in node.names}
@@ -163,7 +165,7 @@ def _options(command: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="register (default): the client operates on keys with read, write and compare-and-set; append-log: on a "
         "log with append and read; another name, such as Bank: only a workload of your own with this class, its "
-        "client, its checker and a test",
+        "client, its checker, a campaign and a test",
     )
     content.add_argument(
         "--checker", metavar="NAME", help="only a checker of your own with this class, such as Prompt, and a test"
@@ -183,7 +185,7 @@ Existing files are never overwritten. The tutorial is docs/your-system.md.
 
   brownout init                          into ./brownout-tests
   brownout init tests/chaos --workload append-log
-  brownout init tests/chaos --workload Bank     bank.py and test_bank.py (docs/own-workloads.md)
+  brownout init tests/chaos --workload Bank     bank.py, bank.toml and test_bank.py (docs/own-workloads.md)
   brownout init tests/chaos --checker Prompt    prompt.py and test_prompt.py (docs/own-checkers.md)
   brownout init tests/chaos --fault FullDisk    full_disk.py and test_full_disk.py (docs/own-faults.md)
 """,

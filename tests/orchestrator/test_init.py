@@ -91,8 +91,8 @@ def test_a_directory_name_outside_utf8_is_refused_and_not_created(
 
 
 PARTS = {
-    "workload Bank": ["bank.py", "test_bank.py"],
-    "workload UniqueIds2": ["test_unique_ids2.py", "unique_ids2.py"],
+    "workload Bank": ["bank.py", "bank.toml", "test_bank.py"],
+    "workload UniqueIds2": ["test_unique_ids2.py", "unique_ids2.py", "unique_ids2.toml"],
     "checker HTTPAnswers": ["http_answers.py", "test_http_answers.py"],
     "checker Prompt": ["prompt.py", "test_prompt.py"],
     "checker MyChecker": ["my_checker.py", "test_my_checker.py"],
@@ -164,3 +164,9 @@ def test_a_written_workload_checker_and_fault_are_those_of_a_valid_campaign(tmp_
     campaign.write_text(re.sub(r"(?m)^optional_faults = .*\n", "", faults))
     assert load(campaign).workload.parameters["own"] == {"reads": 0.5}
     assert load(campaign).nemesis.faults == ("full-disk", "kill")
+
+
+def test_the_campaign_of_a_written_workload_is_valid_beside_a_system(tmp_path: Path) -> None:
+    assert main(["init", str(tmp_path)]) == main(["init", str(tmp_path), "--workload", "UniqueIds2"]) == 0
+    campaign = load(tmp_path / "unique_ids2.toml")
+    assert (campaign.name, campaign.workload.named) == ("unique-ids2", "unique_ids2.py:UniqueIds2")
