@@ -16,7 +16,7 @@ class ForeignError(Exception):
 @dataclass(frozen=True)
 class ForeignHistory:
     """`directory`: where the operations are (`history.foreign.operation_files`), `rows` of them. `start`: the earliest
-    invocation. `is_answered`: whether the outcome of an operation is known.
+    invocation. `is_answered`: whether an operation certainly happened; of one that failed nothing is known.
 
     `names`: the text in the file of each value that was renumbered. `not_judged`: what the format records, or a user
     may expect, and the checkers do not examine, as phrases. `doubts`: why no pass can be concluded, as sentences.

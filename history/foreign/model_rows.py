@@ -22,7 +22,7 @@ from history.foreign.jepsen_edn import contradiction, is_error, is_pair
 from history.foreign.jepsen_events import KeyedValue, events_of
 from history.foreign.kinds import EDN
 from history.foreign.operation_files import OPERATIONS_FILE, PART_ROWS
-from history.record.schemas import INFO, OK
+from history.record.schemas import OK
 
 MODEL_OPERATIONS: Final = pa.schema(
     [
@@ -125,7 +125,7 @@ def read_model(
             waiting.append(row)
             count += 1
             start = row[5] if start is None else min(start, row[5])
-            is_answered |= row[4] != INFO
+            is_answered |= row[4] == OK
             if len(waiting) == PART_ROWS:
                 writer.write_table(_table(waiting))
                 waiting = []

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from history.foreign.history import INITIAL_PROCESS, ForeignHistory
 from history.record.operation_tables import IndexedGroup, write_index, write_operations
-from history.record.schemas import INFO
+from history.record.schemas import MISMATCH, OK
 from history.record.shapes import Shape
 
 OPERATIONS_FILE: Final = "operations.parquet"
@@ -68,5 +68,6 @@ class OperationFiles:
         self.rows += rows.num_rows
         earliest = int(pc.min(rows["inv"]).as_py())
         self._start = earliest if self._start is None else min(self._start, earliest)
-        is_answer = pc.and_(pc.not_equal(rows["type"], INFO), pc.not_equal(rows["process"], INITIAL_PROCESS))
+        has_shown = pc.or_kleene(pc.equal(rows["type"], OK), pc.equal(rows["error"], MISMATCH))
+        is_answer = pc.and_(has_shown, pc.not_equal(rows["process"], INITIAL_PROCESS))
         self._is_answered |= bool(pc.any(is_answer).as_py())

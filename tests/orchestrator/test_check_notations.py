@@ -15,7 +15,7 @@ from history.foreign.jepsen_events import events_of
 from history.foreign.kinds import EDN, JSON, TEXT
 from orchestrator.command import line
 
-PASS, FAIL, REFUSED = 0, 1, 64
+PASS, FAIL, UNKNOWN, REFUSED = 0, 1, 2, 64
 Row = tuple[int | str, str, str, Any]
 """Process, type, operation and value; a text in a value is a keyword."""
 
@@ -254,6 +254,16 @@ def test_a_refusal_names_the_kind_of_history(name: str, capsys: pytest.CaptureFi
         path.write_text(text)
     code, printed = checked(str(path), *options, capsys=capsys)
     assert (code, message in printed) == (REFUSED, True), printed
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_operations_that_all_failed_prove_nothing(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """As those of a system that is not there."""
+    asked = [(process, f, value) for process, kind, f, value in MODELS[model][0] if kind == "invoke"]
+    rows = [(process, kind, f, value) for process, f, value in asked for kind in ("invoke", "fail")]
+    Path("h.edn").write_text(written(rows, EDN))
+    code, printed = checked("h.edn", "--model", model, capsys=capsys)
+    assert code == UNKNOWN, printed
 
 
 @pytest.mark.parametrize("element", [["a", 1], [["a", 1]], {"a": ["b"]}, "a", [], 1.5], ids=str)
