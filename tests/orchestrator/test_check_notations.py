@@ -257,7 +257,7 @@ def test_a_refusal_names_the_kind_of_history(name: str, capsys: pytest.CaptureFi
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_a_history_whose_operations_all_failed_is_unknown(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_history_of_failed_operations_is_unknown(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     """As those of a system that is not there."""
     asked = [(process, f, value) for process, kind, f, value in MODELS[model][0] if kind == "invoke"]
     rows = [(process, kind, f, value) for process, f, value in asked for kind in ("invoke", "fail")]
