@@ -93,7 +93,8 @@ EVENTS: Final[Mapping[str, tuple[str, ...]]] = {
     # tiered storage. replica_starts: at most four per second; the log starts at `log_start_offset`, its local segments
     # at `local_start_offset`, and remote storage has its records up to `last_tiered_offset` (-1: none); the high
     # watermark and the log's end at the same moment. remote_segment:
-    # an event that this broker has committed. remote_storage_failed: an operation fails that worked before;
+    # an event that this broker has committed. remote_store_compared: the leader has removed the late objects that a
+    # listing of the store had, and took `seconds` for it. remote_storage_failed: an operation fails that worked before;
     # remote_storage_works: it works again. remote_metadata_reread: the leader does not have what this broker has read.
     "replica_starts": (
         *_PARTITION,
@@ -108,6 +109,7 @@ EVENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "remote_upload_failed": (*_PARTITION, "id", "reason"),
     "remote_completion_unknown": (*_PARTITION, "id"),
     "remote_orphan_removed": (*_PARTITION, "name"),
+    "remote_store_compared": (*_PARTITION, "seconds"),
     "remote_objects_unknown": (*_PARTITION, "count", "first"),
     "remote_read_failed": (*_PARTITION, "reason"),
     "remote_storage_failed": ("operation", "reason"),

@@ -102,12 +102,13 @@ def check(run: CheckedRun) -> Outcome:
     tasks = [] if is_elsewhere else list(_tasks(run, nodes, is_known=not metadata.doubts))
     compared = compare_store(tasks, run.spread(sum(task.rows for task in tasks)))
     segments, anomalies = compared.segments, list(compared.anomalies)
-    anomalies += rules.orphaned(metadata, objects) if not metadata.doubts else ()
+    names = dict(enumerate(run.plan.nodes, 1))
+    late = set(traces.late_objects(metadata, run.events, names)) if run.description.metadata.traced else set[str]()
+    anomalies += rules.orphaned(metadata, objects, late) if not metadata.doubts else ()
     anomalies += rules.contradictory(metadata)
     if run.description.metadata.traced:
         doubts += traces.unlike_reported(metadata, run.events)
         doubts += traces.without_borders(run.plan.replicas, run.events) if not is_unused else ()
-        names = dict(enumerate(run.plan.nodes, 1))
         ended = {node: suffered(run.history.journal, node, frozenset({Damage.MEMORY})) for node in run.plan.nodes}
         doubts += traces.unreported(metadata, run.events, names, ended)
     for node, events in run.events.items():

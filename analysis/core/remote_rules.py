@@ -2,7 +2,8 @@
 
 - R1 the store has every segment that the metadata declare complete: all its offsets, readable to the end;
 - R2 a record in a complete segment equals the record with this offset and leader epoch in any replica's own files;
-- R3 an object belongs to a segment that the metadata know and that is not deleted;
+- R3 an object belongs to a segment that the metadata know and that is not deleted. A leader that was replaced may put
+  objects of a copy that the next leader has given up, until a leader compares the store with the metadata again;
 - R4 what a replica has removed from its own files is in complete segments of its lineage, unless a client asked to
   delete it: a leader deletes these segments at once, and its successor may know a lower start until its own files tell;
 - R5 at all times log start <= local start <= high watermark <= log end, and log start - 1 <= last tiered offset < high
@@ -18,7 +19,7 @@
 `remote_object_rules` has R9 to R12, and `remote_trace_rules` R14 and R15.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -87,12 +88,15 @@ def differing(remote: StoredLog, logs: Sequence[ReplicaLog]) -> Iterator[Anomaly
                 yield Anomaly(DIFFERS, segment.topic, segment.partition, sentence, witness, len(differences))
 
 
-def orphaned(metadata: DeclaredSegments, objects: Mapping[str, Mapping[str, Path]]) -> Iterator[Anomaly]:
-    """R3. `objects`: the files of segments' objects in the store, by segment id and suffix."""
+def orphaned(
+    metadata: DeclaredSegments, objects: Mapping[str, Mapping[str, Path]], late: Collection[str] = ()
+) -> Iterator[Anomaly]:
+    """R3. `objects`: the files of segments' objects in the store, by segment id and suffix. `late`: the segments whose
+    objects need not be removed yet."""
     for identity, files in sorted(objects.items()):
         path = next(iter(files.values()))
         segment = metadata.segments.get(identity)
-        if segment is not None and segment.state != DELETE_FINISHED:
+        if segment is not None and (segment.state != DELETE_FINISHED or identity in late):
             continue
         reason = "the metadata have no such segment" if segment is None else "its deletion is finished"
         topic, partition = ("", -1) if segment is None else (segment.topic, segment.partition)

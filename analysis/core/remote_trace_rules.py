@@ -24,7 +24,9 @@ Reports = Sequence[Mapping[str, Any]]
 COMMITTED: Final = "remote_segment"
 COMPLETION_UNKNOWN: Final = "remote_completion_unknown"
 BORDERS: Final = "replica_starts"
+FAILED: Final = "remote_upload_failed"
 REMOVED: Final = "remote_orphan_removed"
+COMPARED: Final = "remote_store_compared"
 UNASKED: Final = "object-removed-unasked"
 
 
@@ -82,6 +84,31 @@ def unasked(metadata: DeclaredSegments, node: str, events: Reports) -> Iterator[
         sentence = f"{node} removed the object {event['name']}, but the metadata {reason}"
         row = {"op": event["event"], "node": node, "topic": topic, "partition": partition, "source": event["name"]}
         yield Anomaly(UNASKED, topic, partition, sentence, (row,), 1)
+
+
+def late_objects(metadata: DeclaredSegments, events: Mapping[str, Reports], names: Mapping[int, str]) -> Iterator[str]:
+    """R3: the deleted segments whose objects may have come after the last comparison of the store with the metadata.
+    Another leader has given the copy up, and the uploader's copy ended, if ever, after that comparison had started.
+    `names`: of nodes, by number."""
+    for identity, segment in metadata.segments.items():
+        uploader = names.get(segment.broker)
+        if segment.state != DELETE_FINISHED or uploader is None:
+            continue
+        own_events = [
+            event for event in events.get(uploader, ()) if "id" in event and hex_id(str(event["id"])) == identity
+        ]
+        if any(event.get("state") == DELETE_STARTED for event in own_events):
+            continue  # the uploader itself has given it up, after its last object
+        compared = (
+            event["wall"] - event["seconds"] * 1e9
+            for reports in events.values()
+            for event in reports
+            if event.get("event") == COMPARED
+            and (event["topic"], event["partition"]) == (segment.topic, segment.partition)
+        )
+        ends = [event["wall"] for event in own_events if event["event"] in (COMPLETION_UNKNOWN, FAILED)]
+        if not ends or max(compared, default=0.0) < max(ends):
+            yield identity
 
 
 def without_borders(replicas: Mapping[tuple[str, int], Iterable[str]], events: Mapping[str, Reports]) -> Iterator[str]:

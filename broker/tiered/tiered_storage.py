@@ -227,9 +227,9 @@ class LeaderTask:
         await self._delete(self._expired())
         while settings.remote_copy and self.leads and await self._upload_next():
             settings = self._partition.settings
-        if self._passes % COMPARE_EVERY == 0 and self.leads:
-            await self._compare_with_store()
-        self._passes += 1
+        is_due = self._passes % COMPARE_EVERY == 0
+        if self.leads and (not is_due or await self._compare_with_store()):  # otherwise the next pass compares again
+            self._passes += 1
 
     # -- deletion -----------------------------------------------------------------------------------------------
 
@@ -283,17 +283,23 @@ class LeaderTask:
         self._partition.trace("remote_start_missing", log_start_offset=start, new_start_offset=new_start)
         await self._move_start(new_start)
 
-    async def _compare_with_store(self) -> None:
+    async def _compare_with_store(self) -> bool:
         """Remove late objects of copies that were given up: a deposed leader has put them after their deletion. Objects
-        of segments that the metadata do not know are reported, and stay: the metadata may have been lost."""
+        of segments that the metadata do not know are reported, and stay: the metadata may have been lost. Returns
+        whether this leader has removed all late ones."""
+        started_at = asyncio.get_running_loop().time()
         late, unknown = await self._objects_of_no_segment()
         if self._partition.removes_unknown_objects:
             late, unknown = [*late, *unknown], []
-        for name in late:
-            if self.leads and self._worker.may_delete(self._remote.id):
-                await self._worker.store.delete(name)
-                self._partition.trace("remote_orphan_removed", name=name)
         self._report(unknown)
+        for name in late:
+            if not self.leads or not self._worker.may_delete(self._remote.id):
+                return False
+            await self._worker.store.delete(name)
+            self._partition.trace("remote_orphan_removed", name=name)
+        seconds = round(asyncio.get_running_loop().time() - started_at, 3)
+        self._partition.trace("remote_store_compared", seconds=seconds)
+        return True
 
     async def _objects_of_no_segment(self) -> tuple[list[str], list[str]]:
         """The objects of the partition that are of no segment of the manifest: those of copies that were given up, and

@@ -396,6 +396,33 @@ def test_an_object_without_metadata_and_one_of_a_deleted_segment_are_orphans(tmp
     assert all_rules(tmp_path) == ["orphaned-object"]
 
 
+@pytest.mark.parametrize(
+    ("own", "others", "is_late"),
+    [
+        pytest.param([(9, "remote_completion_unknown")], [], True, id="no comparison"),
+        pytest.param([(9, "remote_completion_unknown")], [(12, 4)], True, id="a comparison that started before"),
+        pytest.param([(9, "remote_completion_unknown")], [(12, 1)], False, id="compared since"),
+        pytest.param([(9, "remote_upload_failed")], [(12, 1)], False, id="compared since it failed"),
+        pytest.param([], [(12, 1)], True, id="the uploader ended without a report"),
+        pytest.param([(9, "DELETE_STARTED")], [], False, id="the uploader gave it up"),
+    ],
+)
+def test_objects_that_a_replaced_leader_puts_late_wait_for_a_comparison(
+    tmp_path: Path, own: list[tuple[int, str]], others: list[tuple[int, int]], is_late: bool
+) -> None:
+    states = ["DELETE_STARTED", "DELETE_FINISHED"]
+    write_events(tmp_path, [json_started(A, 0, 3, [(0, 0)]), *(json_update(A, state) for state in states)])
+    place = {"topic": "log", "partition": 0}
+    events: dict[str, list[dict[str, object]]] = {
+        "n1": [{"event": name, "state": name, "id": A.hex, "wall": at * 10**9, **place} for at, name in own],
+        "n2": [{"event": "remote_store_compared", "wall": at * 10**9, "seconds": took, **place} for at, took in others],
+    }
+    metadata = read_metadata({"n1": tmp_path})
+    assert not metadata.doubts
+    (segment,) = metadata.segments.values()
+    assert list(traces.late_objects(metadata, events, {segment.broker: "n1"})) == [segment.id] * is_late
+
+
 def test_files_that_were_removed_before_their_upload_ended_are_an_anomaly(tmp_path: Path) -> None:
     data = tiered(tmp_path, (A, 0, 4), (B, 4, 8))
     write_events(
