@@ -15,15 +15,19 @@ for: the broker has accepted something else in its place, and the producer gives
 whose time is over. A batch that was given up may still be appended. So the lane then takes no further records until all
 batches in flight have an outcome, and goes on with sequence 0: under a new producer id, or in the next epoch of its id,
 as current libraries do (KIP-360). A lane without batches in flight does so sometimes, too, as a restarted producer.
+
+Two more things happen to real producers. A connection ends after the leader has appended a batch, and the answer is
+lost: the batch is sent again, and must be recognised (K98-3). And a request of an old epoch, delayed on its way, comes
+after the first batch of the new epoch: it must be refused (K98-2). Its outcome is known as unknown already.
 """
 
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from broker.errors import ErrorCode
 from broker.producers.producer_ids import Identity
@@ -65,6 +69,9 @@ SEND_AGAIN_S = 0.1
 IN_FLIGHT: Final = 5  # batches of a partition, as librdkafka and the Java client allow an idempotent producer at most
 RENEWALS: Final = 0.02
 """How often an idle lane goes on as another producer, or in another epoch."""
+
+LOST_ANSWERS: Final = 0.03
+"""The share of a lane's acknowledgements that do not arrive."""
 
 NO_ANSWER: Final = "no answer"
 
@@ -129,6 +136,8 @@ class _Lane:
     sequence: int = 0
     is_spent: bool = False
     changed: asyncio.Event = field(default_factory=asyncio.Event)
+    given_up: tuple[Identity, _Batch] | None = None
+    """The last batch that was sent and given up, with its producer."""
     sending: asyncio.Task[None] | None = None
     requests: dict[asyncio.Task[None], None] = field(default_factory=dict)
 
@@ -142,7 +151,8 @@ class _Lane:
     def settle(self, batch: _Batch, sent: Sent) -> None:
         """The outcome of a batch is known."""
         self.in_flight.remove(batch)
-        self.is_spent |= sent.outcome != "ok"
+        if sent.outcome != "ok":
+            self.is_spent, self.given_up = True, (self.producer, batch)
         for number, record in enumerate(batch.records):
             if not record.outcome.done():
                 record.outcome.set_result(sent._replace(offset=sent.offset + number) if sent.outcome == "ok" else sent)
@@ -157,6 +167,16 @@ class _Lane:
         if not self.in_flight and (self.is_spent or chance.random() < RENEWALS):
             self.sequence, self.is_spent, self.is_prepared = 0, False, False
             self.producer = chance.choice((self.producer, NEW))
+
+    def take_fenced(self) -> tuple[Identity, _Batch] | None:
+        """The given-up batch, once, if its producer has a newer epoch now."""
+        if self.given_up is None:
+            return None
+        (producer, _), fenced = self.given_up, self.given_up
+        if producer.producer_id != self.producer.producer_id or producer.epoch >= self.producer.epoch:
+            return None
+        self.given_up = None
+        return fenced
 
     def next_due(self, now_s: float) -> _Batch | None:
         """The earliest batch that is not under way, if it is due."""
@@ -187,6 +207,7 @@ class Sender:
         self._compression = settings.parameters.get("compression", "none")
         self._batch_records = settings.parameters.get("batch_records", BATCH_RECORDS)
         self._chance = Random(f"{settings.seed}/producers")
+        self._losses = Random(f"{settings.seed}/answers")
         self._lanes = {partition: _Lane(partition) for partition in range(settings.partitions)}
 
     async def send(self, partition: int, payload: bytes, acks: int, timeout_s: float) -> Sent:
@@ -237,23 +258,35 @@ class Sender:
 
     def _begin(self, lane: _Lane, batch: _Batch) -> None:
         batch.is_sent = True
-        task = self._control.run(self._request(lane, batch, is_earliest=batch is lane.in_flight[0]))
+        self._run(lane, self._request(lane, batch, is_earliest=batch is lane.in_flight[0]))
+
+    def _run(self, lane: _Lane, request: Coroutine[Any, Any, None]) -> None:
+        task = self._control.run(request)
         lane.requests[task] = None
         task.add_done_callback(lambda done: lane.requests.pop(done, None))
 
     async def _request(self, lane: _Lane, batch: _Batch, *, is_earliest: bool) -> None:
         """Send a batch once, and draw the conclusion from the answer."""
         loop = asyncio.get_running_loop()
-        error, offset = await self._attempt(lane, batch, min(ATTEMPT_S, max(0.0, batch.deadline_s - loop.time())))
+        timeout_s = min(ATTEMPT_S, max(0.0, batch.deadline_s - loop.time()))
+        error, offset = await self._attempt(lane, lane.producer, batch, timeout_s)
+        if not error and self._losses.random() < LOST_ANSWERS:
+            error = NO_ANSWER
         batch.is_sent, batch.due_s, batch.error = False, loop.time() + SEND_AGAIN_S, error
         out_of_order = error == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER.name
         if not error:
             lane.settle(batch, Sent("ok", offset, ""))
+            if fenced := lane.take_fenced():
+                self._run(lane, self._late(lane, *fenced))
         elif error not in RETRIABLE and (is_earliest or not out_of_order):
             lane.settle(batch, Sent("info", -1, error))
         lane.changed.set()
 
-    async def _attempt(self, lane: _Lane, batch: _Batch, timeout_s: float) -> tuple[str, int]:
+    async def _late(self, lane: _Lane, producer: Identity, batch: _Batch) -> None:
+        """A request that was given up arrives, after the first one of the next epoch."""
+        await self._attempt(lane, producer, batch, ATTEMPT_S)
+
+    async def _attempt(self, lane: _Lane, producer: Identity, batch: _Batch, timeout_s: float) -> tuple[str, int]:
         """The error, empty without one, and the offset of the batch's first record."""
         try:
             code, offset = await self._client.append(
@@ -263,8 +296,8 @@ class Sender:
                 acks=ALL,
                 timeout=timeout_s,
                 timestamp=batch.timestamp,
-                producer_id=lane.producer.producer_id,
-                producer_epoch=lane.producer.epoch,
+                producer_id=producer.producer_id,
+                producer_epoch=producer.epoch,
                 sequence=batch.sequence,
                 compression=self._compression,
             )
