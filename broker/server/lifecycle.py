@@ -66,8 +66,8 @@ class BrokerLifecycle:
         self._config = config
         self._connector = connector
         self._tracer = tracer
-        self._incarnation_id = incarnation_id
-        self._directory_id = directory_id
+        self.incarnation_id = incarnation_id
+        self.directory_id = directory_id
         self._previous_broker_epoch = previous_broker_epoch
         self._controller_id = controller_id
         self._metadata_offset = metadata_offset
@@ -128,12 +128,12 @@ class BrokerLifecycle:
         request = BrokerRegistrationRequest(
             broker_id=self._config.node_id,
             cluster_id=cluster_id,
-            incarnation_id=self._incarnation_id,
+            incarnation_id=self.incarnation_id,
             listeners=[
                 Listener(listener.name, listener.host, listener.port, listener.protocol)
                 for listener in self._config.broker_listeners
             ],
-            log_dirs=[self._directory_id],
+            log_dirs=[self.directory_id],
             previous_broker_epoch=self.epoch_of_logs,
         )
         loop = asyncio.get_running_loop()

@@ -61,7 +61,7 @@ class Watch:
     def ended(self, name: str, *, power_lost: bool) -> None:
         """No process runs on a machine any more; with the power its page cache was lost too."""
         machine = self.machines[name]
-        machine.node = machine.host = None
+        machine.process_ended()
         self._hosts = {host: view for host, view in self._hosts.items() if view is not machine}
         if power_lost:
             self._partitions.power_lost(machine)
@@ -93,6 +93,7 @@ class Watch:
 
     def _damaged(self, machine: MachineView, _: Damage) -> None:
         """A machine's disk was replaced."""
+        machine.was_clean = False
         self._partitions.power_lost(machine)
         self._quorum.power_lost(machine)
 

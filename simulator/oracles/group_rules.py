@@ -18,10 +18,17 @@ from random import Random
 
 from broker.coordinator.led_partition import LedPartition
 from broker.coordinator.offsets_topic import OFFSETS_TOPIC
-from broker.groups.group_effects import AppendEffect
+from broker.errors import ErrorCode
+from broker.groups.group_effects import AppendEffect, Effect, GroupReply
 from broker.groups.group_settings import GroupSettings
 from broker.groups.shard import Shard
 from broker.log.log import PartitionLog
+from broker.protocol.messages.group_apis import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
 from broker.protocol.messages.group_records import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -152,19 +159,32 @@ class GroupRules:
             return
         group, metadata = read[0].group, read[1]
         for generation in (metadata.generation - 1, metadata.generation + 1) if metadata.members else ():
-            self._findings.compared(WOULD_TAKE, OFFSETS_TOPIC)
+            member = metadata.members[0]
+            of_member = (group, generation, member.member_id, member.group_instance_id)
+            place = Topic("any", [OffsetCommitRequestPartition(0, 0, -1, "")])
             shard = Shard(GroupSettings(), Random(0), lambda: -1, lambda *_: True)
             shard.replay(record.key or b"", record.value)
-            place = Topic("any", [OffsetCommitRequestPartition(0, 0, -1, "")])
-            member = metadata.members[0]
-            request = OffsetCommitRequest(group, generation, member.member_id, member.group_instance_id, topics=[place])
-            if any(isinstance(effect, AppendEffect) for effect in shard.commit(0.0, 0, request)):
-                sentence = (
-                    f"group {group} is in generation {metadata.generation}, and {machine.name} would take a commit of "
-                    f"generation {generation} from its member {member.member_id}"
-                )
-                witness = {"node": machine.name, "group": group, "generation": metadata.generation, "asked": generation}
-                self._findings.report(WOULD_TAKE, OFFSETS_TOPIC, partition.index, sentence, witness)
+            effects = {
+                "a commit": shard.commit(0.0, 0, OffsetCommitRequest(*of_member, topics=[place])),
+                "a SyncGroup": shard.sync(0.0, 0, SyncGroupRequest(*of_member)),
+                "a heartbeat": shard.heartbeat(0.0, 0, HeartbeatRequest(*of_member)),
+            }
+            for kind, answers in effects.items():
+                self._findings.compared(WOULD_TAKE, OFFSETS_TOPIC)
+                if any(map(_is_consent, answers)):
+                    sentence = (
+                        f"group {group} is in generation {metadata.generation}, and {machine.name} would take {kind} "
+                        f"of generation {generation} from its member {member.member_id}"
+                    )
+                    witness = {"node": machine.name, "group": group, "asked": generation}
+                    self._findings.report(WOULD_TAKE, OFFSETS_TOPIC, partition.index, sentence, witness)
+
+
+def _is_consent(effect: Effect) -> bool:
+    """Whether a coordinator takes a request: it writes what it says, or answers it without an error."""
+    if isinstance(effect, GroupReply) and isinstance(effect.response, SyncGroupResponse | HeartbeatResponse):
+        return effect.response.error_code == ErrorCode.NONE
+    return isinstance(effect, AppendEffect)
 
 
 def _shares(generation: GroupMetadataValue | None) -> list[bytes]:

@@ -5,32 +5,55 @@ second. Its decision is a pure function, though: in states that a run reaches, b
 The questions change nothing.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
-from dataclasses import replace
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
 
 from broker.controller.controller import Controller
-from broker.controller.image import MetadataImage, PartitionImage, TopicImage
-from broker.errors import ErrorCode
-from broker.protocol.messages.metadata_records import NO_LEADER
+from broker.controller.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
+from broker.errors import ErrorCode, ProtocolError
+from broker.producers.producer_state import ProducerState, Sequenced, after
+from broker.protocol.messages.broker_apis import BrokerRegistrationRequest, Listener
+from broker.protocol.messages.metadata_records import NO_LEADER, MetadataRecord, PartitionChangeRecord
 from broker.protocol.messages.partition_apis import (
     AlterPartitionData,
     AlterPartitionRequest,
     AlterPartitionTopicData,
     BrokerState,
 )
-from broker.replica.follower import PartitionFollower, Phase
+from broker.replica.follower import AskEpochEnd, PartitionFollower, Phase
 from broker.replica.leader import PartitionLeader
-from broker.replica.log_view import UNDEFINED
+from broker.replica.log_view import UNDEFINED, divergence
 from broker.replica.partition import Partition
 from broker.replica.queries import EARLIEST, epoch_end, list_offset
 from broker.replica.reads import CONSUMER, FetchLimits, FetchPosition, PartitionReader
-from simulator.oracles.controller_rules import is_reachable
-from simulator.oracles.findings import IN_RECOVERY, WOULD_ANSWER, WOULD_COUNT, WOULD_GRANT, OracleFindings
+from simulator.oracles.controller_rules import (
+    bounce_flaws,
+    election_flaws,
+    is_reachable,
+    membership_flaws,
+    standing_flaws,
+)
+from simulator.oracles.findings import (
+    BAD_ELECTION,
+    EPOCHS_DIFFER,
+    IN_RECOVERY,
+    NOT_A_MEMBER,
+    PRODUCERS_DIFFER,
+    UNMATCHED,
+    WOULD_ANSWER,
+    WOULD_COUNT,
+    WOULD_GRANT,
+    OracleFindings,
+)
 from simulator.oracles.log_rules import LogRules
 from simulator.oracles.replica import ObservedReplica
 
+OTHER_PROCESS: Final = bytes(16)
+"""The incarnation id of a supposed process."""
+SUPPOSED_RECORDS: Final = 3
+"""How many records a supposed follower has that its leader lacks."""
 SUPPOSED_EPOCH = 0
 """A broker epoch: a replica that names none is refused."""
 MATCHED = -1
@@ -76,6 +99,74 @@ def would_grant(
             )
             witness = {"leader": state.leader, "isr": list(state.isr), "partition_epoch": state.partition_epoch}
             findings.report(WOULD_GRANT, topic.name, index, sentence, witness)
+
+
+def would_elect(
+    findings: OracleFindings,
+    rules: Controller,
+    image: MetadataImage,
+    partitions: Iterable[tuple[TopicImage, int, PartitionImage]],
+) -> None:
+    """The controller keeps the rules of elections, ISR and ELR when a broker is fenced, or another process registers
+    for it after a clean or an unclean shutdown (H12, H16, K101-10, K704-1)."""
+    partitions = tuple(partitions)
+    for loss in _losses(rules, image):
+        changes = {
+            (record.topic_id, record.partition_id): record
+            for record in loss.records
+            if isinstance(record, PartitionChangeRecord)
+        }
+        lost = loss.broker.id
+        returned, unclean = [loss.broker] * loss.is_another_process, [lost] * loss.is_unclean
+        for topic, index, state in partitions:
+            if lost not in state.replicas:
+                continue
+            record = changes.get((topic.id, index))
+            after = state if record is None else state.changed(record)
+            flaws = [*standing_flaws(topic, after), *bounce_flaws(returned, unclean, state, after)]
+            if record is not None:
+                flaws += election_flaws(state, after)
+                flaws += membership_flaws(topic, state, after, lost.__eq__, unclean)
+            if lost in after.isr:
+                flaws.append(f"the ISR stays {list(after.isr)}")
+            findings.checks[BAD_ELECTION] += 1
+            for flaw in flaws:
+                sentence = f"{topic.name}-{index}: if {loss.text}: {flaw}"
+                witness = {"leader": state.leader, "isr": list(state.isr), "elr": list(state.elr), "broker": lost}
+                findings.report(BAD_ELECTION, topic.name, index, sentence, witness)
+
+
+class BrokerLoss(NamedTuple):
+    """A possible loss of a broker, and the records by which the controller would answer it."""
+
+    text: str
+    broker: BrokerImage
+    records: Sequence[MetadataRecord]
+    is_another_process: bool = False
+    is_unclean: bool = False
+
+
+def _losses(rules: Controller, image: MetadataImage) -> Iterator[BrokerLoss]:
+    for broker in image.brokers.values():
+        if not broker.fenced:
+            yield BrokerLoss(
+                f"broker {broker.id} is fenced", broker, rules.fence(image, broker.id, broker.epoch).records
+            )
+        for is_unclean in (False, True):
+            request = BrokerRegistrationRequest(
+                broker_id=broker.id,
+                cluster_id=image.cluster_id or "",
+                incarnation_id=OTHER_PROCESS,
+                listeners=[
+                    Listener(endpoint.name, endpoint.host, endpoint.port, endpoint.protocol)
+                    for endpoint in broker.endpoints
+                ],
+                log_dirs=list(broker.directories),
+                previous_broker_epoch=-1 if is_unclean else broker.epoch,
+            )
+            text = f"broker {broker.id} returns after {'an unclean' if is_unclean else 'a clean'} shutdown"
+            records = rules.register(image, request).records
+            yield BrokerLoss(text, broker, records, is_another_process=True, is_unclean=is_unclean)
 
 
 def _as_it_is(image: MetadataImage, state: PartitionImage) -> Asked:
@@ -151,6 +242,175 @@ def would_count(
             _of_another_log(rules, reader, leader, replica, shared)
 
 
+def would_join(rules: LogRules, leader: ObservedReplica, role: PartitionLeader, node_id: int) -> None:
+    """A leader that takes a follower into the ISR would not do so if the follower lacked a record (H5), or if its log
+    started before the leader's (K107-2). Joining has no pure form: copies of the leader's state decide here."""
+    short, early = deepcopy(role), deepcopy(role)
+    needed_end = max(role.epoch_start_offset, role.high_watermark)
+    short.follower(node_id).log_end_offset = needed_end - 1
+    early.follower(node_id).log_start_offset = role.log_start_offset - 1
+    cases = ((short, f"its log ended at {needed_end - 1}"), (early, f"its log started before {role.log_start_offset}"))
+    for twin, condition in cases:
+        rules.checked(NOT_A_MEMBER)
+        twin.pending = None
+        if twin.may_join(node_id):
+            sentence = f"{leader.name} would take broker {node_id} into the ISR if {condition}"
+            rules.report(NOT_A_MEMBER, sentence, {"node": leader.name, "epoch": role.leader_epoch})
+
+
+def would_delete(rules: LogRules, leader: ObservedReplica, role: PartitionLeader, node_id: int) -> None:
+    """A leader that has asked for a follower in the ISR counts the start of its log before it answers a deletion
+    (K107-1)."""
+    twin = deepcopy(role)
+    start = role.log_start_offset - 1
+    twin.follower(node_id).log_start_offset = start
+    rules.checked(NOT_A_MEMBER)
+    if (low := twin.low_watermark(())) > start:
+        sentence = (
+            f"{leader.name} has asked for broker {node_id}, and would answer a deletion below {low} if the log of that "
+            f"broker started at {start}"
+        )
+        rules.report(NOT_A_MEMBER, sentence, {"node": leader.name, "epoch": role.leader_epoch})
+
+
+def would_date(rules: LogRules, leader: ObservedReplica, role: PartitionLeader) -> None:
+    """A new leader answers OffsetForLeaderEpoch with the largest epoch of its log that is not above the asked one, and
+    with the start of the next one (K101-5, K101-6, H1)."""
+    partition = leader.alive
+    if partition is None:
+        return
+    log_start = partition.log.log_start_offset  # the log does not know the epochs that end below
+    starts = {batch.epoch: batch.base for batch in reversed(leader.copy.batches) if batch.next > log_start}
+    if not starts:
+        return
+    epochs = [*sorted(starts), role.leader_epoch] if role.leader_epoch not in starts else sorted(starts)
+    starts.setdefault(role.leader_epoch, role.epoch_start_offset)
+    ends = [*(starts[epoch] for epoch in epochs[1:]), partition.log.log_end_offset]
+    expected = {role.leader_epoch + 1: (UNDEFINED, UNDEFINED)}
+    for epoch, following, end in zip(epochs, [*epochs[1:], role.leader_epoch + 1], ends, strict=True):
+        expected |= dict.fromkeys({epoch, following - 1}, (epoch, end))
+    for asked, answer in expected.items():
+        rules.checked(EPOCHS_DIFFER)
+        given = epoch_end(partition, UNDEFINED, asked)
+        if given.error is ErrorCode.NONE and tuple(given.end) != answer:
+            sentence = (
+                f"{leader.name} would answer that epoch {asked} ends as epoch {given.end[0]} at {given.end[1]}; in its "
+                f"log it is epoch {answer[0]} at {answer[1]}"
+            )
+            rules.report(EPOCHS_DIFFER, sentence, {"node": leader.name, "asked": asked})
+
+
+@dataclass(frozen=True)
+class SupposedLog:
+    """A follower's log that consists of epochs, each with its first offset; also its epoch cache."""
+
+    entries: tuple[tuple[int, int], ...]
+    log_end_offset: int
+
+    @property
+    def log_start_offset(self) -> int:
+        return self.entries[0][1]
+
+    @property
+    def latest_epoch(self) -> int:
+        return self.entries[-1][0]
+
+    @property
+    def epochs(self) -> "SupposedLog":
+        return self
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """The largest epoch that is not above `epoch`, and its end; for one below all, itself and the log's start."""
+        below = [own for own, _ in self.entries if own <= epoch]
+        above = [start for own, start in self.entries if own > epoch]
+        if epoch == UNDEFINED or epoch > self.latest_epoch:
+            return (UNDEFINED, UNDEFINED)
+        return (below[-1] if below else epoch, above[0] if above else log_end_offset)
+
+    def cut(self, end: int) -> "SupposedLog":
+        """The log up to an offset above its start, without the epochs that start there."""
+        return SupposedLog(tuple(entry for entry in self.entries if entry[1] < end), min(end, self.log_end_offset))
+
+
+def would_match(rules: LogRules, leader: ObservedReplica, role: PartitionLeader) -> None:
+    """A follower with another history keeps what it shares with this leader, and nothing else, after the dialogue about
+    epochs (K101-4, K101-7, K101-14, H1). Supposed followers have fewer records of an epoch of the leader's, more of
+    them, or those of an epoch that the leader never had."""
+    partition = leader.alive
+    if partition is None:
+        return
+    start, end = partition.log.log_start_offset, partition.log.log_end_offset
+    entries = tuple((entry.epoch, max(start, entry.start_offset)) for entry in partition.log.epochs.entries)
+    entries = tuple(entry for entry in entries if entry[1] < end)
+    if not entries or entries[0][1] > start:
+        return  # it does not know the first epochs of its log
+    ends = [*(first for _, first in entries[1:]), end]
+    following = [*(epoch for epoch, _ in entries[1:]), role.leader_epoch]
+    for at, ((epoch, first), last, later) in enumerate(zip(entries, ends, following, strict=True), 1):
+        own, middle = entries[:at], (first + last + 1) // 2
+        cases = [
+            (SupposedLog(own, middle), middle),
+            (SupposedLog(own, last + SUPPOSED_RECORDS), last),
+        ]
+        if epoch + 1 < later:
+            cases.append((SupposedLog((*own, (epoch + 1, middle)), middle + SUPPOSED_RECORDS), middle))
+        for log, shared_end in cases:
+            rules.checked(UNMATCHED)
+            kept_end = _reconciled(partition, role, log)
+            if kept_end != shared_end:
+                sentence = (
+                    f"a follower of {leader.name} with the epochs {list(log.entries)} up to {log.log_end_offset} would "
+                    f"{'not end the dialogue' if kept_end is None else f'keep {kept_end}'}, and they share {shared_end}"
+                )
+                rules.report(UNMATCHED, sentence, {"node": leader.name, "epoch": role.leader_epoch})
+
+
+def _reconciled(partition: Partition, role: PartitionLeader, log: SupposedLog) -> int | None:
+    """The end of a follower's log when it fetches, and the leader finds no divergence; None: it never does."""
+    follower = PartitionFollower(
+        leader_id=role.node_id, leader_epoch=role.leader_epoch, partition_epoch=role.partition_epoch, high_watermark=0
+    )
+    for _ in range(2 * len(log.entries) + 2):
+        step = follower.next_step(log)
+        if isinstance(step, AskEpochEnd):
+            answer = epoch_end(partition, role.leader_epoch, step.epoch, by_replica=True)
+            if answer.error is not ErrorCode.NONE:
+                return log.log_end_offset  # no follower is answered now
+            step = follower.epoch_end_answered(log, *answer.end)
+        if step.to_offset <= log.log_start_offset:
+            return step.to_offset
+        log = log.cut(step.to_offset)
+        follower.truncated(step, log)
+        if follower.phase is Phase.FETCHING:
+            if divergence(partition.log, log.log_end_offset, follower.last_fetched_epoch(log)) is None:
+                return log.log_end_offset
+            follower.diverged()
+    return None
+
+
+def would_append(rules: LogRules, replica: ObservedReplica, producers: ProducerState, batch: Sequenced) -> None:
+    """After `batch`, the last one of a producer, a log refuses a batch of an older epoch, one behind a gap, and one
+    that starts a new epoch with another sequence than 0 (K98-2)."""
+    following = after(batch.last_sequence, 1)
+    for epoch, sequence in (
+        (batch.epoch - 1, following),
+        (batch.epoch, after(following, 1)),
+        (batch.epoch + 1, 1),
+    ):
+        if epoch < 0:
+            continue
+        rules.checked(PRODUCERS_DIFFER)
+        try:
+            producers.check([Sequenced(batch.producer_id, epoch, sequence, 0)])
+        except ProtocolError:
+            continue
+        sentence = (
+            f"{replica.name} would append sequence {sequence} in epoch {epoch} of producer {batch.producer_id} after "
+            f"sequence {batch.last_sequence} in epoch {batch.epoch}"
+        )
+        rules.report(PRODUCERS_DIFFER, sentence, {"node": replica.name, "producer": batch.producer_id})
+
+
 def would_answer(rules: LogRules, reader: PartitionReader, leader: ObservedReplica) -> None:
     """No leader answers a request that names another epoch (H3), and one that recovers answers none (K704-5)."""
     partition = leader.alive
@@ -162,6 +422,9 @@ def would_answer(rules: LogRules, reader: PartitionReader, leader: ObservedRepli
     if not role.recovering and not _answered(reader, partition, role, role.leader_epoch):
         return  # no request would be answered now
     leader.asked = (role, role.recovering)
+    if not role.recovering and not leader.machine.excused(EPOCHS_DIFFER, leader.copy.path):
+        would_date(rules, leader, role)
+        would_match(rules, leader, role)
     mine = role.leader_epoch
     if role.recovering:
         oracle, does, epochs = IN_RECOVERY, "recovers", [UNDEFINED, mine]

@@ -15,6 +15,7 @@ from simulator.oracles.excuses import LogBeforeDamage, excuses
 from simulator.oracles.settings import OracleSettings
 
 STATE_FILE = "quorum-state"
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 
 T = TypeVar("T")
 
@@ -42,6 +43,8 @@ class MachineView:
         self.node: BrokerNode | None = None
         self.host: HostContext | None = None
         self.held: dict[str, LogBeforeDamage] = {}
+        self.was_clean = False
+        """Whether the last process closed all logs and said so on the disk, before the one that runs now."""
         self.settings = OracleSettings(properties)
         self._directory = directory
         self._suffered: set[Damage] = set()
@@ -103,6 +106,11 @@ class MachineView:
         """The process that runs now has registered: what counts of this machine from here on is what it has."""
         self.held.clear()
         self._suffered &= {Damage.ELAPSED_TIME}
+
+    def process_ended(self) -> None:
+        """No process runs here now. The next one takes the mark of a clean shutdown from the disk."""
+        self.node = self.host = None
+        self.was_clean = self.disk.exists(self.path_of(CLEAN_SHUTDOWN))
 
     def clocks_stop(self, own_time: float) -> None:
         """The machine's clocks are about to stand still, at this time since boot, with a lease that may be held."""

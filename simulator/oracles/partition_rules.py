@@ -17,9 +17,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from broker.controller.controller import Controller
-from broker.controller.image import MetadataImage, PartitionImage
+from broker.controller.image import MetadataImage, PartitionImage, TopicImage
 from broker.coordinator.offsets_topic import OFFSETS_TOPIC
 from broker.log.log import PartitionLog
+from broker.producers.producer_state import Sequenced
 from broker.replica.follower import PartitionFollower, Phase
 from broker.replica.leader import IsrProposal, PartitionLeader
 from broker.replica.partition import Partition
@@ -47,9 +48,17 @@ from simulator.oracles.findings import (
     members_text,
 )
 from simulator.oracles.group_rules import GroupRules
-from simulator.oracles.hypothetical_requests import would_answer, would_count, would_grant
+from simulator.oracles.hypothetical_requests import (
+    would_answer,
+    would_append,
+    would_count,
+    would_delete,
+    would_elect,
+    would_grant,
+    would_join,
+)
 from simulator.oracles.lease_rules import LeaseRules
-from simulator.oracles.log_copy import CopiedBatch, CopiedLog
+from simulator.oracles.log_copy import MAX_SEQUENCE, CopiedBatch, CopiedLog
 from simulator.oracles.log_rules import HEADER_LINES, LogRules, written_start
 from simulator.oracles.machine_view import MachineView
 from simulator.oracles.replica import ObservedReplica
@@ -98,6 +107,10 @@ def look_at_producers(rules: LogRules, replica: ObservedReplica) -> None:
     rules.checked(PRODUCERS_DIFFER)
     start = log.segments[0].base_offset
     log_producers = _said_by(replica.copy)
+    for producer_id, producer in log_producers.items():
+        last = producer.batches[-1]
+        first_sequence = (last.sequence - last.delta) & MAX_SEQUENCE
+        would_append(rules, replica, log.producers, Sequenced(producer_id, producer.epoch, first_sequence, last.delta))
     known_producers = {
         producer_id: KnownProducer(producer.epoch, tuple(Last(*written[:3]) for written in producer.batches))
         for producer_id, producer in log.producers
@@ -285,6 +298,8 @@ def proposed(
         node_id = peer.machine.node_id
         if node_id not in proposal.isr or node_id in role.isr:
             continue
+        would_join(rules, leader, role, node_id)
+        would_delete(rules, leader, role, node_id)
         rules.checked(NOT_A_MEMBER)
         state = role.follower(node_id)
         began_at = leader.copy.end_before(role.leader_epoch)
@@ -329,7 +344,7 @@ class PartitionRules:
     def __init__(self, machines: Mapping[int, MachineView], findings: OracleFindings) -> None:
         self._machines = machines
         self._findings = findings
-        self._controller = ControllerRules(findings)
+        self._controller = ControllerRules(machines, findings)
         self._rules: dict[Key, LogRules] = {}
         self._replicas: dict[Key, dict[str, ObservedReplica]] = {}
         self._of: dict[str, dict[Partition, ObservedReplica]] = {}
@@ -666,14 +681,16 @@ class PartitionRules:
         """Asks the controller about changed partitions, with its own metadata; about a recovering leader again and
         again, because brokers that could join may come later."""
         self._asked_at = image.offset
-        unasked, self._unasked = self._unasked, {}
+        unasked, self._unasked, asked = self._unasked, {}, list[tuple[TopicImage, int, PartitionImage]]()
         for topic_id, index in unasked:
             topic = image.topic_by_id(topic_id)
             state = None if topic is None else topic.partitions.get(index)
             if topic is not None and state is not None:
                 would_grant(self._findings, rules, image, topic, index, state)
+                asked.append((topic, index, state))
                 if state.recovering:
                     self._unasked[topic_id, index] = None
+        would_elect(self._findings, rules, image, asked)
 
     def _eligible(self, topic_id: bytes, index: int, state: PartitionImage) -> None:
         """A broker that may be elected without a recovery has all that is committed (H5, H16)."""

@@ -1,6 +1,9 @@
 """The oracles of the controller get one decision after another: allowed and forbidden ones."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -8,22 +11,39 @@ from broker.controller.image import BrokerImage, MetadataImage, PartitionImage, 
 from broker.replica.leader import IsrProposal
 from simulator.oracles.controller_rules import ControllerRules
 from simulator.oracles.findings import OracleFindings
+from simulator.oracles.machine_view import MachineView
 
 TOPIC_ID = b"t" * 16
 FIRST = PartitionImage(leader=1, leader_epoch=4, partition_epoch=9, isr=(1, 2), replicas=(1, 2, 3))
 EPOCHS = {1: 10, 2: 20, 3: 30}
 
 
-def judged(*states: PartitionImage, asked: IsrProposal | None = None, fenced: tuple[int, ...] = ()) -> set[str]:
-    """The oracles that fail when a partition goes through these states, each the next one's predecessor."""
+def judged(
+    *states: PartitionImage,
+    asked: IsrProposal | None = None,
+    fenced: tuple[int, ...] = (),
+    lost: tuple[int, ...] = (),
+    returned: tuple[int, ...] = (),
+    machines: Mapping[int, MachineView] | None = None,
+    minimum: int | None = None,
+) -> set[str]:
+    """The oracles that fail when a partition goes through these states, each the next one's predecessor. `fenced`:
+    brokers that are so from the start; `lost`, `returned`: those that are fenced, or registered again, after the first
+    state."""
     findings = OracleFindings(lambda: 0.0)
-    rules, image = ControllerRules(findings), MetadataImage()
+    rules, image = ControllerRules(machines or {}, findings), MetadataImage()
     for broker, epoch in EPOCHS.items():
         image.brokers[broker] = BrokerImage(broker, epoch, b"", (), broker in fenced)
     if asked is not None:
         rules.asked((TOPIC_ID, 0), asked)
-    for state in states:
-        image.topics["log"] = TopicImage("log", TOPIC_ID, {0: state})
+    configs = {} if minimum is None else {"min.insync.replicas": str(minimum)}
+    for number, state in enumerate(states):
+        if number == 1:
+            for broker in (*lost, *returned):
+                image.brokers[broker] = replace(
+                    image.brokers[broker], fenced=True, epoch=EPOCHS[broker] + 100 * (broker in returned)
+                )
+        image.topics["log"] = TopicImage("log", TOPIC_ID, {0: state}, configs)
         rules.look(image)
     return {finding.oracle for finding in findings.found}
 
@@ -66,7 +86,7 @@ def test_an_isr_with_a_fenced_member_is_a_finding() -> None:
 
 @pytest.mark.conforms("K704-1")
 def test_an_eligible_replica_leads_without_recovery() -> None:
-    assert judged(FIRST, after(FIRST, leader=2, leader_epoch=5, isr=(2,))) == set()
+    assert judged(FIRST, after(FIRST, leader=2, leader_epoch=5, isr=(2,)), lost=(1,)) == set()
     assert judged(LEADERLESS, after(LEADERLESS, leader=1, leader_epoch=6, isr=(1,), elr=())) == set()
 
 
@@ -101,9 +121,87 @@ def test_a_leader_is_in_its_isr_and_both_are_replicas() -> None:
     assert judged(replace(FIRST, replicas=(1, 3))) == {"election-not-allowed"}
 
 
+BAD = {"election-not-allowed"}
+ALONE = after(FIRST, isr=(1,), elr=(2,))
+SHRUNK = IsrProposal((1,), (10,), FIRST.leader_epoch, FIRST.partition_epoch)
+
+
+@pytest.mark.conforms("H16")
+@pytest.mark.parametrize(
+    ("state", "minimum", "expected"),
+    [
+        pytest.param(replace(FIRST, elr=(3,)), 2, BAD, id="two are enough to commit without the third"),
+        pytest.param(replace(FIRST, elr=(3,)), 3, set(), id="three are needed"),
+        pytest.param(replace(FIRST, elr=(3,)), 9, set(), id="all replicas are needed"),
+        pytest.param(replace(FIRST, elr=(2,)), 3, BAD, id="in both sets"),
+        pytest.param(replace(FIRST, elr=(3,), adding=(3,)), 2, set(), id="the number of replicas is changing"),
+    ],
+)
+def test_eligible_replicas_are_needed_for_every_commit(state: PartitionImage, minimum: int, expected: set[str]) -> None:
+    assert judged(state, minimum=minimum) == expected
+
+
+@pytest.mark.conforms("H16")
+@pytest.mark.parametrize(
+    ("state", "options", "expected"),
+    [
+        pytest.param(ALONE, {"lost": (2,)}, set(), id="a lost member stays eligible"),
+        pytest.param(ALONE, {"asked": SHRUNK}, set(), id="the leader has asked"),
+        pytest.param(ALONE, {}, BAD, id="no request"),
+        pytest.param(replace(ALONE, elr=()), {"lost": (2,)}, BAD, id="an eligible replica is forgotten"),
+        pytest.param(replace(ALONE, elr=()), {"returned": (2,)}, set(), id="it may have lost its page cache"),
+        pytest.param(replace(ALONE, elr=(3,)), {"lost": (2,)}, BAD, id="another one becomes eligible"),
+        pytest.param(after(FIRST, leader=2), {}, BAD, id="another leader in the same epoch"),
+        pytest.param(after(FIRST, leader=2, leader_epoch=6), {}, BAD, id="an epoch is left out"),
+        pytest.param(after(FIRST, isr=(1, 2)), {"returned": (2,)}, BAD | {"isr-not-granted"}, id="back in the ISR"),
+        pytest.param(
+            after(FIRST, leader=3, leader_epoch=5, isr=(3,), recovering=True), {}, BAD, id="others could have led"
+        ),
+    ],
+)
+def test_members_leave_for_a_reason_and_stay_eligible_where_they_are_needed(
+    state: PartitionImage, options: dict[str, tuple[int, ...]], expected: set[str]
+) -> None:
+    assert judged(FIRST, state, minimum=2, **options) == expected  # type: ignore[arg-type]
+
+
+@pytest.mark.conforms("K101-10")
+@pytest.mark.kills("bounce_unseen")
+def test_a_leader_that_registers_again_does_not_lead_in_its_epoch() -> None:
+    away = after(FIRST, leader=2, leader_epoch=5, isr=(2,), elr=(1,))
+    assert judged(FIRST, away, returned=(1,), minimum=2) == set()
+    assert judged(FIRST, FIRST, returned=(1,), minimum=2) == {"election-not-allowed", "isr-not-granted"}
+
+
+def machine(*, was_clean: bool = True, offset: int = 1_000) -> MachineView:
+    """The machine of a broker whose current process has registered."""
+    node = SimpleNamespace(lifecycle=SimpleNamespace(incarnation_id=b""))
+    view = SimpleNamespace(node=node, was_clean=was_clean, image=SimpleNamespace(offset=offset), registered_in=30)
+    return cast(MachineView, view)
+
+
+@pytest.mark.conforms("H16")
+@pytest.mark.kills("elect_unclean_shutdown_isr")
+@pytest.mark.parametrize("was_clean", [True, False])
+def test_a_process_that_was_killed_is_not_eligible(was_clean: bool) -> None:
+    machines = {2: machine(was_clean=was_clean)}
+    assert judged(FIRST, ALONE, returned=(2,), machines=machines, minimum=2) == (set() if was_clean else BAD)
+
+
+@pytest.mark.conforms("H31")
+@pytest.mark.parametrize(("offset", "expected"), [(30, set()), (29, BAD)])
+def test_a_broker_leads_again_after_it_has_applied_its_fencing(offset: int, expected: set[str]) -> None:
+    findings = OracleFindings(lambda: 0.0)
+    rules, image = ControllerRules({3: machine(offset=offset)}, findings), MetadataImage()
+    for is_fenced in (True, False):
+        image.brokers[3] = BrokerImage(3, EPOCHS[3], b"", (), is_fenced)
+        rules.look(image)
+    assert {finding.oracle for finding in findings.found} == expected
+
+
 @pytest.mark.parametrize("state", [FIRST, after(FIRST, isr=(1,), elr=(2,))])
 def test_members_of_the_isr_and_the_elr_may_be_elected(state: PartitionImage) -> None:
-    rules, image = ControllerRules(OracleFindings(lambda: 0.0)), MetadataImage()
+    rules, image = ControllerRules({}, OracleFindings(lambda: 0.0)), MetadataImage()
     assert not rules.electable((TOPIC_ID, 0))
     image.topics["log"] = TopicImage("log", TOPIC_ID, {0: state})
     rules.look(image)

@@ -1,12 +1,17 @@
 """Hypothetical requests to leaders at states of a run: no answer in another epoch or in recovery, except for a bug."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
 from broker.errors import ErrorCode
+from broker.log.epochs import LeaderEpochCache
+from broker.producers.producer_state import ProducerState
+from broker.replica.follower import PartitionFollower, Truncate
 from broker.replica.leader import PartitionLeader
-from simulator.client import SimulatedClient
+from simulator.client import NEW, SimulatedClient
 from simulator.cluster import SimulatedCluster
 from tests.simulator.stories import started
 from tests.simulator.storm import QUICK, TOPIC
@@ -94,3 +99,95 @@ def test_a_leader_that_would_answer_in_recovery_is_found_without_a_request() -> 
     sentence = found(cluster)["served-in-recovery"]
     assert "recovers in epoch" in sentence
     assert sentence.endswith("would answer what names epoch -1: a consumer's Fetch, ListOffsets, OffsetForLeaderEpoch")
+
+
+def _joins_anywhere(_: object) -> Callable[[PartitionLeader, int], bool]:
+    """A leader that takes any follower that has fetched in its epoch."""
+    return lambda leader, replica: (
+        leader.pending is None and replica not in leader.isr and leader.follower(replica).broker_epoch >= 0
+    )
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "change", "oracle", "text"),
+    [
+        pytest.param(
+            PartitionLeader,
+            "may_join",
+            _joins_anywhere,
+            "member-incomplete",
+            "into the ISR if its log",
+            id="H5, K107-2",
+        ),
+        pytest.param(
+            PartitionLeader,
+            "low_watermark",
+            lambda _: lambda leader, _: leader.log_start_offset,
+            "member-incomplete",
+            "and would answer a deletion below",
+            id="K107-1",
+        ),
+        pytest.param(
+            LeaderEpochCache,
+            "end_offset_for",
+            lambda _: lambda cache, _, end: (cache.latest_epoch, end),
+            "epochs-contradict-log",
+            "would answer that epoch",
+            id="K101-5",
+        ),
+        pytest.param(
+            PartitionFollower,
+            "epoch_end_answered",
+            lambda _: lambda _, log, __, end: Truncate(min(end, log.log_end_offset), "epoch"),
+            "followed-unmatched",
+            "would keep",
+            id="K101-14",
+        ),
+        pytest.param(
+            ProducerState,
+            "check",
+            lambda _: lambda *_, **__: None,
+            "producers-contradict-log",
+            "would append sequence",
+            id="K98-2",
+        ),
+    ],
+)
+def test_a_planted_bug_that_no_request_of_the_run_reaches_is_found(
+    owner: type, name: str, change: Callable[[Any], Any], oracle: str, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A follower is away and returns, and a producer goes on at the next leader."""
+
+    async def story(cluster: SimulatedCluster) -> None:
+        client = await started(cluster)
+        await client.create_topic(TOPIC, replication_factor=2)
+        producer = await client.init_producer_id(5.0, NEW)
+        for leads in range(2):
+            leader = await client.leader_of(TOPIC, 0)
+            await client.append(
+                TOPIC,
+                0,
+                [b"x"] * 3,
+                acks=-1,
+                timeout=5.0,
+                producer_id=producer.producer_id,
+                producer_epoch=0,
+                sequence=3 * leads,
+            )
+            cluster.kill(f"n{leader}")
+            other = await client.leader_of(TOPIC, 0, unlike=leader)
+            cluster.start(f"n{leader}")
+            await cluster.until(partial(_whole, cluster, other))
+
+    for planted in (False, True):
+        if planted:
+            monkeypatch.setattr(owner, name, change(getattr(owner, name)))
+        with SimulatedCluster(3, properties=QUICK, mutants=["late_vote_counted"]) as cluster:
+            cluster.run(story(cluster))
+        assert (text in found(cluster).get(oracle, "")) is planted
+
+
+def _whole(cluster: SimulatedCluster, broker: int) -> bool:
+    """Whether both replicas are in the ISR, by the metadata of a broker."""
+    state = cluster.node(f"n{broker}").image.partition(TOPIC, 0)
+    return state is not None and len(state.isr) == 2

@@ -3,8 +3,8 @@
 import pytest
 
 from broker.protocol.messages.partition_apis import UNCLEAN
-from simulator.oracles.findings import WOULD_GRANT, OracleFindings
-from simulator.oracles.hypothetical_requests import would_grant
+from simulator.oracles.findings import BAD_ELECTION, WOULD_GRANT, OracleFindings
+from simulator.oracles.hypothetical_requests import would_elect, would_grant
 from tests.broker.controller.world import World
 
 
@@ -80,3 +80,43 @@ def test_without_a_leader_no_proposal_is_tested() -> None:
     for broker in (1, 2, 3):
         world.fence(broker)
     assert asked(world) == (0, []), "no partition has a leader"
+
+
+def losses(world: World) -> tuple[int, list[str]]:
+    """How often the controller was asked about a loss, and what it would have done wrong."""
+    findings, topic = OracleFindings(lambda: 0.0), world.image.topics["t"]
+    would_elect(findings, world.rules, world.image, [(topic, 0, topic.partitions[0])])
+    return findings.checks[BAD_ELECTION], [finding.sentence for finding in findings.found]
+
+
+@pytest.mark.conforms("H12", "H16", "K101-10", "K704-1")
+def test_the_rules_keep_their_invariants_after_every_possible_loss() -> None:
+    assert losses(led()) == (9, []), "each of three brokers is fenced, returns cleanly, and returns uncleanly"
+    assert losses(recovering()) == (9, [])
+    world = led()
+    world.fence(2)
+    assert losses(world) == (8, [])
+
+
+@pytest.mark.parametrize(
+    ("mutant", "text"),
+    [
+        pytest.param(
+            "elect_unclean_shutdown_isr",
+            "has lost its page cache",
+            marks=[pytest.mark.conforms("H16"), pytest.mark.kills("elect_unclean_shutdown_isr")],
+        ),
+        pytest.param(
+            "bounce_unseen",
+            "has just registered",
+            marks=[pytest.mark.conforms("H12"), pytest.mark.kills("bounce_unseen")],
+        ),
+    ],
+)
+def test_a_controller_that_would_answer_a_loss_wrongly_is_found(mutant: str, text: str) -> None:
+    world = World(mutant)
+    world.start(1, 2, 3)
+    world.create("t", [1, 2, 3])
+    world.alter(world.proposal(1, [1], "t"))
+    (sentence,) = losses(world)[1]
+    assert text in sentence
