@@ -166,6 +166,24 @@ ANOMALIES: Final = (
         ("H3", "H31"),
     ),
     _unsafe(
+        "quorum-request-would-be-taken",
+        "A member of the quorum would have taken a hypothetical Vote, BeginQuorumEpoch or Fetch that it must refuse, "
+        "or refused one that it must take.",
+        (
+            "K595-14",
+            "K595-16",
+            "K595-17",
+            "K595-18",
+            "K595-19",
+            "K595-24",
+            "K595-25",
+            "K595-34",
+            "K595-35",
+            "H22",
+            "H30",
+        ),
+    ),
+    _unsafe(
         "commit-would-be-taken",
         "A coordinator would have accepted a hypothetical OffsetCommit of another generation than its group's.",
         ("CG-1",),
@@ -261,6 +279,7 @@ MAY_REST: Final[Mapping[str, Rest]] = {
     "isr-would-be-granted": Rest("no partition had a second replica", _one_replica),
     "fetch-would-be-counted": Rest("no partition had a second replica", _one_replica),
     "request-would-be-answered": _COMPACTED,
+    "quorum-request-would-be-taken": Rest("one voter alone is a majority", _one_voter),
     "commit-would-be-taken": Rest("no group had a member", _no_member),
     "producers-contradict-log": _COMPACTED,
     "sequence-gap": Rest("no producer was idempotent, or compacted logs are not looked at"),
@@ -284,6 +303,7 @@ OF_QUORUM: Final = frozenset(
         "committed-old-epoch",
         "led-without-votes",
         "leads-unheard",
+        "quorum-request-would-be-taken",
         "snapshot-mismatch",
     )
 )

@@ -539,7 +539,7 @@ _FAMILIES: Final[Mapping[Explain, str]] = {
     "producers-contradict-log producer-id-shared phantom-on-replica",
     _election: "two-leaders two-votes elected-by-minority vote-not-on-disk election-state-regression epoch-fell "
     "two-leaders-of-one-epoch committed-without-majority vote-before-disk vote-against-log committed-old-epoch "
-    "led-without-votes leads-unheard isr-not-granted election-not-allowed isr-too-narrow "
+    "led-without-votes leads-unheard quorum-request-would-be-taken isr-not-granted election-not-allowed isr-too-narrow "
     "metadata-high-watermark-regression epoch-never-led leader-not-elected",
     _reported_less: "reported-value-fell",
     _start_fell: "answered-start-fell log-start-fell deletion-undone deletion-beyond-request",

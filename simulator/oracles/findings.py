@@ -34,6 +34,7 @@ WOULD_GRANT: Final = "isr-would-be-granted"
 WOULD_COUNT: Final = "fetch-would-be-counted"
 WOULD_ANSWER: Final = "request-would-be-answered"
 WOULD_TAKE: Final = "commit-would-be-taken"
+WOULD_OBEY: Final = "quorum-request-would-be-taken"
 PRODUCERS_DIFFER: Final = "producers-contradict-log"
 SEQUENCE_GAP: Final = "sequence-gap"
 OFFSETS_DIFFER: Final = "offsets-contradict-log"
@@ -75,6 +76,7 @@ ORACLES: Final = (
     WOULD_COUNT,
     WOULD_ANSWER,
     WOULD_TAKE,
+    WOULD_OBEY,
     PRODUCERS_DIFFER,
     SEQUENCE_GAP,
     OFFSETS_DIFFER,

@@ -145,9 +145,14 @@ class MachineView:
         """Of a broker's directory on the disk."""
         return f"{self._directory}/{directory}" if self._directory else directory
 
+    @property
+    def durable_state(self) -> bytes | None:
+        """The quorum-state file after a power cut; None: it would not exist."""
+        return self.disk.durable(self.path_of(f"{METADATA_DIRECTORY}/{STATE_FILE}"))
+
     def durable_vote(self) -> Vote | None:
         """What the quorum-state file says after a power cut; None where it would say nothing."""
-        content = self.disk.durable(self.path_of(f"{METADATA_DIRECTORY}/{STATE_FILE}"))
+        content = self.durable_state
         if content is None:
             return None
         try:

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from broker.controller.image import MetadataImage
 from broker.controller.image_records import records_of
 from broker.errors import ProtocolError, StartupError
+from broker.log.log import PartitionLog
 from broker.protocol.messages.metadata_records import NO_LEADER, encode_record
 from broker.quorum.leading import Leading
 from broker.quorum.messages import OffsetAndEpoch
@@ -50,6 +51,7 @@ from simulator.oracles.findings import (
 from simulator.oracles.log_copy import CopiedBatch, CopiedLog
 from simulator.oracles.log_rules import LogRules
 from simulator.oracles.machine_view import MachineView
+from simulator.oracles.quorum_requests import QuorumRequests
 from simulator.oracles.settings import FETCH_TIMEOUT
 
 
@@ -290,6 +292,7 @@ class QuorumRules:
         }
         self._snapshots = SnapshotRules(self._rules)
         self._check_quorum = CheckQuorumRules(self._rules)
+        self._requests = QuorumRequests(findings)
         self._named: dict[CopiedBatch, tuple[int, ...]] = {}
         """The voters that records of any log have named."""
         self._given: dict[tuple[int, int], set[int]] = {}
@@ -313,8 +316,16 @@ class QuorumRules:
         member.led = quorum.is_leader
         ends = (log, log.log_end_offset, log.log_start_offset)
         now = (*ends, quorum.high_watermark, mark, quorum.epoch, quorum.is_leader)
-        if now == member.seen:
-            return
+        if now != member.seen:
+            self._changed(member, quorum, now, mark, log)
+        if role is not None:
+            self._requests.look(machine, quorum.member, member.copy)
+
+    def _changed(
+        self, member: ObservedVoter, quorum: QuorumRunner, now: tuple[Any, ...], mark: int | None, log: PartitionLog
+    ) -> None:
+        """The log, the epoch or the commits of a member have changed. `mark`: what it has committed as leader."""
+        machine = member.machine
         before, member.seen = member.seen, now
         self._snapshots.look(machine, quorum.epoch)
         if not before or before[0] is not log:

@@ -103,7 +103,7 @@ def test_a_gap_in_the_record_leaves_the_run_undecided(tmp_path: Path, record: An
     assert any(reason in each for each in verdict.reasons), verdict.reasons
 
 
-OF_SEVERAL = ("leads-unheard", "isr-would-be-granted", "fetch-would-be-counted")
+OF_SEVERAL = ("leads-unheard", "quorum-request-would-be-taken", "isr-would-be-granted", "fetch-would-be-counted")
 """What these look at, any three voters and three replicas have."""
 
 
