@@ -93,7 +93,7 @@ class Watch:
 
     def _damaged(self, machine: MachineView, _: Damage) -> None:
         """A machine's disk was replaced."""
-        machine.was_clean = False
+        machine.look_for_mark()
         self._partitions.power_lost(machine)
         self._quorum.power_lost(machine)
 

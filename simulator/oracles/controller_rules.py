@@ -45,9 +45,9 @@ class ControllerRules:
                 changed.append((topic, index, state))
             flaws = [*standing_flaws(topic, state), *bounce_flaws(returned, unclean, before, state)]
             if before is not None and state.partition_epoch == before.partition_epoch + 1:
-                left = self._left(image, topic, index, before)
+                may_leave = self._may_leave(image, topic, index, before)
                 flaws += election_flaws(before, state)
-                flaws += membership_flaws(topic, before, state, left, [broker.id for broker in returned])
+                flaws += membership_flaws(topic, before, state, may_leave, [broker.id for broker in returned])
             self._report(BAD_ELECTION, topic, index, state, flaws)
             self._report(NOT_GRANTED, topic, index, state, self._joined(image, topic, index, before, state))
         self._unfenced(image)
@@ -65,22 +65,22 @@ class ControllerRules:
             return False
         return machine.node.lifecycle.incarnation_id == broker.incarnation
 
-    def _left(
+    def _may_leave(
         self, image: MetadataImage, topic: TopicImage, index: int, before: PartitionImage
     ) -> Callable[[int], bool]:
-        """Whether a broker may have left the ISR of a partition: it was lost, or its leader has asked for that."""
+        """Whether a broker may leave the ISR of a partition: it was lost, or its leader has asked for that."""
         proposals = [
             set(proposal.isr)
             for proposal in self._asked.get((topic.id, index), ())
             if (proposal.leader_epoch, proposal.partition_epoch) == (before.leader_epoch, before.partition_epoch)
         ]
 
-        def left(member: int) -> bool:
+        def may_leave(member: int) -> bool:
             was, now = self._brokers.get(member), image.brokers.get(member)
             is_same = was is not None and was == now and not was.fenced
             return not is_same or any(member not in isr for isr in proposals)
 
-        return left
+        return may_leave
 
     def _unfenced(self, image: MetadataImage) -> None:
         """A broker may lead again once it has applied its own registration and fencing (KIP-631): before that it does
@@ -163,11 +163,10 @@ def standing_flaws(topic: TopicImage, state: PartitionImage) -> Iterator[str]:
 def bounce_flaws(
     returned: Iterable[BrokerImage], unclean: Collection[int], before: PartitionImage | None, state: PartitionImage
 ) -> Iterator[str]:
-    """Invariants of a partition when another process of a broker has registered: it is in no ISR (H12), it leads in no
-    epoch of its predecessor (K101-10), and it is not eligible if that ended uncleanly (KIP-966, H16)."""
+    """Invariants of a partition when another process of a broker has registered: it leads in no epoch of its
+    predecessor (K101-10), and it is not eligible if that ended uncleanly (KIP-966, H16). It may stay in the ISR:
+    followers that ask for epochs lose nothing by that (H12)."""
     for broker in returned:
-        if broker.id in state.isr:
-            yield f"the ISR is {list(state.isr)}, and broker {broker.id} has just registered"
         if broker.id in unclean and broker.id in state.elr:
             yield f"the ELR is {members_text(state.elr)}, and broker {broker.id} has lost its page cache"
         if before is not None and before.leader == broker.id and state.leader_epoch == before.leader_epoch:
@@ -178,21 +177,21 @@ def membership_flaws(
     topic: TopicImage,
     before: PartitionImage,
     state: PartitionImage,
-    left: Callable[[int], bool],
+    may_leave: Callable[[int], bool],
     returned: Collection[int],
 ) -> Iterator[str]:
-    """Invariants of a transition of the ISR and the ELR (KIP-966). `left`: whether a member may have left the ISR;
+    """Invariants of a transition of the ISR and the ELR (KIP-966). `may_leave`: whether a member may leave the ISR;
     `returned`: the brokers that may have lost their page cache."""
     eligible = {*before.isr, *before.elr}
     if not set(state.elr) <= eligible:
         yield f"the ELR becomes {members_text(state.elr)}, and {sorted(eligible)} were eligible"
     if state.recovering and not before.recovering:
-        if kept := [member for member in before.isr if not left(member)]:
-            yield f"the leader of epoch {state.leader_epoch} recovers, and {kept} of the ISR could have led"
+        if able_members := [member for member in before.isr if not may_leave(member)]:
+            yield f"the leader of epoch {state.leader_epoch} recovers, and {able_members} of the ISR could have led"
         return
     removed = {*before.replicas} - {*state.replicas}
-    if dropped := [member for member in before.isr if member not in {*state.isr, *removed} and not left(member)]:
-        yield f"the ISR {list(before.isr)} becomes {list(state.isr)} without {dropped}, which nobody has asked for"
+    if dropped := [member for member in before.isr if member not in {*state.isr, *removed} and not may_leave(member)]:
+        yield f"the ISR {list(before.isr)} becomes {list(state.isr)} without {dropped} for no reason"
     minimum = _minimum(topic, state)
     if minimum is None or len(state.isr) >= minimum or before.replicas != state.replicas:
         return

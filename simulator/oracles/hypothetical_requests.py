@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from broker.controller.controller import Controller
 from broker.controller.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from broker.errors import ErrorCode, ProtocolError
-from broker.producers.producer_state import ProducerState, Sequenced, after
+from broker.producers.producer_state import ProducerState, Sequenced
 from broker.protocol.messages.broker_apis import BrokerRegistrationRequest, Listener
 from broker.protocol.messages.metadata_records import NO_LEADER, MetadataRecord, PartitionChangeRecord
 from broker.protocol.messages.partition_apis import (
@@ -47,6 +47,7 @@ from simulator.oracles.findings import (
     WOULD_GRANT,
     OracleFindings,
 )
+from simulator.oracles.log_copy import MAX_SEQUENCE, BatchSequence
 from simulator.oracles.log_rules import LogRules
 from simulator.oracles.replica import ObservedReplica
 
@@ -108,7 +109,7 @@ def would_elect(
     partitions: Iterable[tuple[TopicImage, int, PartitionImage]],
 ) -> None:
     """The controller keeps the rules of elections, ISR and ELR when a broker is fenced, or another process registers
-    for it after a clean or an unclean shutdown (H12, H16, K101-10, K704-1)."""
+    for it after a clean or an unclean shutdown (H14, H16, K101-10, K704-1)."""
     partitions = tuple(partitions)
     for loss in _losses(rules, image):
         changes = {
@@ -127,7 +128,7 @@ def would_elect(
             if record is not None:
                 flaws += election_flaws(state, after)
                 flaws += membership_flaws(topic, state, after, lost.__eq__, unclean)
-            if lost in after.isr:
+            if lost in after.isr and not loss.is_another_process:
                 flaws.append(f"the ISR stays {list(after.isr)}")
             findings.checks[BAD_ELECTION] += 1
             for flaw in flaws:
@@ -246,7 +247,7 @@ def would_join(rules: LogRules, leader: ObservedReplica, role: PartitionLeader, 
     """A leader that takes a follower into the ISR would not do so if the follower lacked a record (H5), or if its log
     started before the leader's (K107-2). Joining has no pure form: copies of the leader's state decide here."""
     short, early = deepcopy(role), deepcopy(role)
-    needed_end = max(role.epoch_start_offset, role.high_watermark)
+    needed_end = max(leader.copy.end_before(role.leader_epoch), role.high_watermark)
     short.follower(node_id).log_end_offset = needed_end - 1
     early.follower(node_id).log_start_offset = role.log_start_offset - 1
     cases = ((short, f"its log ended at {needed_end - 1}"), (early, f"its log started before {role.log_start_offset}"))
@@ -284,20 +285,20 @@ def would_date(rules: LogRules, leader: ObservedReplica, role: PartitionLeader) 
     if not starts:
         return
     epochs = [*sorted(starts), role.leader_epoch] if role.leader_epoch not in starts else sorted(starts)
-    starts.setdefault(role.leader_epoch, role.epoch_start_offset)
+    starts.setdefault(role.leader_epoch, leader.copy.end)
     ends = [*(starts[epoch] for epoch in epochs[1:]), partition.log.log_end_offset]
     expected = {role.leader_epoch + 1: (UNDEFINED, UNDEFINED)}
     for epoch, following, end in zip(epochs, [*epochs[1:], role.leader_epoch + 1], ends, strict=True):
         expected |= dict.fromkeys({epoch, following - 1}, (epoch, end))
-    for asked, answer in expected.items():
+    for asked_epoch, log_answer in expected.items():
         rules.checked(EPOCHS_DIFFER)
-        given = epoch_end(partition, UNDEFINED, asked)
-        if given.error is ErrorCode.NONE and tuple(given.end) != answer:
+        answer = epoch_end(partition, UNDEFINED, asked_epoch)
+        if answer.error is ErrorCode.NONE and tuple(answer.end) != log_answer:
             sentence = (
-                f"{leader.name} would answer that epoch {asked} ends as epoch {given.end[0]} at {given.end[1]}; in its "
-                f"log it is epoch {answer[0]} at {answer[1]}"
+                f"{leader.name} would answer that epoch {asked_epoch} ends as epoch {answer.end[0]} at "
+                f"{answer.end[1]}; in its log it is epoch {log_answer[0]} at {log_answer[1]}"
             )
-            rules.report(EPOCHS_DIFFER, sentence, {"node": leader.name, "asked": asked})
+            rules.report(EPOCHS_DIFFER, sentence, {"node": leader.name, "asked": asked_epoch})
 
 
 @dataclass(frozen=True)
@@ -321,8 +322,8 @@ class SupposedLog:
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """The largest epoch that is not above `epoch`, and its end; for one below all, itself and the log's start."""
-        below = [own for own, _ in self.entries if own <= epoch]
-        above = [start for own, start in self.entries if own > epoch]
+        below = [own_epoch for own_epoch, _ in self.entries if own_epoch <= epoch]
+        above = [start for own_epoch, start in self.entries if own_epoch > epoch]
         if epoch == UNDEFINED or epoch > self.latest_epoch:
             return (UNDEFINED, UNDEFINED)
         return (below[-1] if below else epoch, above[0] if above else log_end_offset)
@@ -347,13 +348,13 @@ def would_match(rules: LogRules, leader: ObservedReplica, role: PartitionLeader)
     ends = [*(first for _, first in entries[1:]), end]
     following = [*(epoch for epoch, _ in entries[1:]), role.leader_epoch]
     for at, ((epoch, first), last, later) in enumerate(zip(entries, ends, following, strict=True), 1):
-        own, middle = entries[:at], (first + last + 1) // 2
+        own_entries, middle = entries[:at], (first + last + 1) // 2
         cases = [
-            (SupposedLog(own, middle), middle),
-            (SupposedLog(own, last + SUPPOSED_RECORDS), last),
+            (SupposedLog(own_entries, middle), middle),
+            (SupposedLog(own_entries, last + SUPPOSED_RECORDS), last),
         ]
         if epoch + 1 < later:
-            cases.append((SupposedLog((*own, (epoch + 1, middle)), middle + SUPPOSED_RECORDS), middle))
+            cases.append((SupposedLog((*own_entries, (epoch + 1, middle)), middle + SUPPOSED_RECORDS), middle))
         for log, shared_end in cases:
             rules.checked(UNMATCHED)
             kept_end = _reconciled(partition, role, log)
@@ -388,13 +389,13 @@ def _reconciled(partition: Partition, role: PartitionLeader, log: SupposedLog) -
     return None
 
 
-def would_append(rules: LogRules, replica: ObservedReplica, producers: ProducerState, batch: Sequenced) -> None:
+def would_append(rules: LogRules, replica: ObservedReplica, producers: ProducerState, batch: BatchSequence) -> None:
     """After `batch`, the last one of a producer, a log refuses a batch of an older epoch, one behind a gap, and one
     that starts a new epoch with another sequence than 0 (K98-2)."""
-    following = after(batch.last_sequence, 1)
+    following = batch.next_sequence
     for epoch, sequence in (
         (batch.epoch - 1, following),
-        (batch.epoch, after(following, 1)),
+        (batch.epoch, (following + 1) & MAX_SEQUENCE),
         (batch.epoch + 1, 1),
     ):
         if epoch < 0:

@@ -108,8 +108,12 @@ class MachineView:
         self._suffered &= {Damage.ELAPSED_TIME}
 
     def process_ended(self) -> None:
-        """No process runs here now. The next one takes the mark of a clean shutdown from the disk."""
+        """No process runs here now."""
         self.node = self.host = None
+        self.look_for_mark()
+
+    def look_for_mark(self) -> None:
+        """The next process takes the mark of a clean shutdown that the disk has now."""
         self.was_clean = self.disk.exists(self.path_of(CLEAN_SHUTDOWN))
 
     def clocks_stop(self, own_time: float) -> None:

@@ -20,7 +20,6 @@ from broker.controller.controller import Controller
 from broker.controller.image import MetadataImage, PartitionImage, TopicImage
 from broker.coordinator.offsets_topic import OFFSETS_TOPIC
 from broker.log.log import PartitionLog
-from broker.producers.producer_state import Sequenced
 from broker.replica.follower import PartitionFollower, Phase
 from broker.replica.leader import IsrProposal, PartitionLeader
 from broker.replica.partition import Partition
@@ -58,7 +57,7 @@ from simulator.oracles.hypothetical_requests import (
     would_join,
 )
 from simulator.oracles.lease_rules import LeaseRules
-from simulator.oracles.log_copy import MAX_SEQUENCE, CopiedBatch, CopiedLog
+from simulator.oracles.log_copy import MAX_SEQUENCE, BatchSequence, CopiedBatch, CopiedLog
 from simulator.oracles.log_rules import HEADER_LINES, LogRules, written_start
 from simulator.oracles.machine_view import MachineView
 from simulator.oracles.replica import ObservedReplica
@@ -110,7 +109,9 @@ def look_at_producers(rules: LogRules, replica: ObservedReplica) -> None:
     for producer_id, producer in log_producers.items():
         last = producer.batches[-1]
         first_sequence = (last.sequence - last.delta) & MAX_SEQUENCE
-        would_append(rules, replica, log.producers, Sequenced(producer_id, producer.epoch, first_sequence, last.delta))
+        would_append(
+            rules, replica, log.producers, BatchSequence(producer_id, producer.epoch, first_sequence, last.delta)
+        )
     known_producers = {
         producer_id: KnownProducer(producer.epoch, tuple(Last(*written[:3]) for written in producer.batches))
         for producer_id, producer in log.producers

@@ -7,7 +7,7 @@ would have written, and whether its state changed. It shares the log with the or
 The references are the quorum-state file of the machine, the records of its log, and the rules (KIP-595, KIP-996).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from typing import Final, Literal, NamedTuple
@@ -100,10 +100,10 @@ class QuorumRequests:
                 return
 
     def _of(
-        self, machine: MachineView, member: RaftNode, log_end: OffsetAndEpoch, others: list[int], own_disk: bytes
+        self, machine: MachineView, member: RaftNode, log_end: OffsetAndEpoch, other_voters: list[int], own_disk: bytes
     ) -> Iterator[Supposed]:
         """All requests, those that may change the member last."""
-        epoch, candidate = member.role.epoch, others[0]
+        epoch, candidate = member.role.epoch, other_voters[0]
         fine = VoteRequest(None, candidate, epoch + 1, log_end, voter_directory=own_disk)
         begin = BeginRequest(None, candidate, epoch + 1, own_disk)
         stranger = max(*machine.settings.voters, machine.node_id) + 1
@@ -120,13 +120,13 @@ class QuorumRequests:
                 yield Supposed(replace(request, epoch=epoch - 1), "its epoch is newer (K595-5)")
         if machine.image.cluster_id is not None:
             yield Supposed(replace(fine, cluster_id=FOREIGN), "it is of another cluster (K595-47)")
-        behind = [replace(log_end, offset=log_end.offset - 1), replace(longer, epoch=log_end.epoch - 1)]
-        for end in behind:
+        shorter_logs = [replace(log_end, offset=log_end.offset - 1), replace(longer, epoch=log_end.epoch - 1)]
+        for end in shorter_logs:
             request = replace(fine, epoch=epoch, pre_vote=True, log_end=end)
             yield Supposed(request, f"its log ends at {_end(log_end)} (K595-18)")
-        yield from _of_this_epoch(machine, member, fine, begin, others)
+        yield from _of_this_epoch(machine, member, fine, begin, other_voters)
         yield from _fetches(member, log_end, candidate)
-        for end in behind:  # the epoch of such a candidate is adopted, without a vote
+        for end in shorter_logs:  # the epoch of such a candidate is adopted, without a vote
             yield Supposed(replace(fine, log_end=end), f"its log ends at {_end(log_end)} (K595-18)", "refusal")
         yield Supposed(fine, "the candidate has the same log, in a newer epoch (K595-16, K595-19)", "consent")
         yield Supposed(begin, "a voter leads in a newer epoch (K595-24)", "consent")
@@ -139,7 +139,7 @@ def _election(twin: RaftNode, now: float, machine: MachineView, voters: VoterSet
     It asks for pre-votes in its epoch first (KIP-996), and for votes in the next one only after a majority would give
     them and its own vote is on its disk (K595-12, K595-13, K595-21). A majority makes it the leader, not less.
     """
-    others = voters.others(machine.node_id)
+    other_voters = voters.others(machine.node_id)
     until = now + STANDING_ROUNDS * machine.settings.patience_s
     effects: list[Effect] = []
     for _ in range(MOST_STEPS):
@@ -154,15 +154,18 @@ def _election(twin: RaftNode, now: float, machine: MachineView, voters: VoterSet
         return f"does not stand within {STANDING_ROUNDS} times {machine.settings.patience_s:.1f} s"
     epoch = twin.role.epoch
     for is_binding in (False, True):
-        asked = _votes_asked(effects)
-        if not asked or any(request.pre_vote is is_binding or request.epoch != epoch for request in asked.values()):
-            return f"asks for {'votes' if is_binding else 'pre-votes'} in epoch {epoch} by {list(asked.values())}"
+        requests = _votes_asked(effects)
+        if not requests or any(
+            request.pre_vote is is_binding or request.epoch != epoch for request in requests.values()
+        ):
+            kind = "votes" if is_binding else "pre-votes"
+            return f"must ask for {kind} in epoch {epoch}, and sends {list(requests.values())}"
         if is_binding and Persist not in [type(effect) for effect in effects[: _first_vote(effects)]]:
             return "asks for votes before its own vote is on its disk"
-        for number, voter in enumerate(others[: voters.majority - 1], 2):
+        for number, voter in enumerate(other_voters[: voters.majority - 1], 2):
             if isinstance(twin.role, Leader) or (twin.role.epoch > epoch):
-                return f"wins epoch {epoch} with {number - 1} of {len(others) + 1} votes"
-            request = asked.get(voter) or next(iter(asked.values()))
+                return f"wins epoch {epoch} with {number - 1} of {len(other_voters) + 1} votes"
+            request = requests.get(voter) or next(iter(requests.values()))
             effects = twin.answered(now, voter, request, VoteResponse(ErrorCode.NONE, None, epoch, True))
         epoch += not is_binding
     if not isinstance(twin.role, Leader):
@@ -204,7 +207,7 @@ def _first_vote(effects: Iterable[Effect]) -> int:
 
 
 def _of_this_epoch(
-    machine: MachineView, member: RaftNode, fine: VoteRequest, begin: BeginRequest, others: list[int]
+    machine: MachineView, member: RaftNode, fine: VoteRequest, begin: BeginRequest, other_voters: list[int]
 ) -> Iterator[Supposed]:
     """A vote is given once in an epoch, and none after its leader is known; the leader of an epoch stays (K595-14,
     K595-16, K595-25, K595-30). The machine's disk says what it has promised."""
@@ -214,7 +217,7 @@ def _of_this_epoch(
     if vote is None or vote.epoch != epoch:
         return
     promise = f"it has voted for {vote.voted}, and {vote.leader} leads"
-    for voter in others:
+    for voter in other_voters:
         if voter not in (vote.voted, vote.leader) and (vote.voted >= 0 or vote.leader >= 0):
             yield Supposed(replace(fine, candidate_id=voter, epoch=epoch), f"{promise} (K595-14)")
         if voter != vote.leader and vote.leader >= 0:
@@ -247,7 +250,7 @@ def _fetches(member: RaftNode, log_end: OffsetAndEpoch, voter: int) -> Iterator[
 
 
 def _is_taken(request: Request, answer: Response, epoch: int) -> bool:
-    """Whether an answer is no refusal. A leader also answers a fetch that counts for no voter."""
+    """Whether an answer accepts the request. A leader also answers fetches of observers."""
     if answer.error is not ErrorCode.NONE:
         return False
     match request:
@@ -284,12 +287,11 @@ def _problem(twin: RaftNode, now: float, supposed: Supposed) -> str:
             return "" if Persist in kinds[: kinds.index(Reply)] else "would answer, before the disk has the new state,"
 
 
-def _progress(member: RaftNode) -> object:
-    """What a leader counts of the other voters: the ends of their logs, and what it has committed."""
+def _progress(member: RaftNode) -> Mapping[int, int | None]:
+    """The ends of the other voters' logs that a leader counts."""
     role = member.role
-    if not isinstance(role, Leader):
-        return None
-    return role.high_watermark, {voter: progress.fetch_offset for voter, progress in role.voters.items()}
+    voters = role.voters if isinstance(role, Leader) else {}
+    return {voter: progress.fetch_offset for voter, progress in voters.items()}
 
 
 def _end(end: OffsetAndEpoch) -> str:

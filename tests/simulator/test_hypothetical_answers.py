@@ -7,12 +7,15 @@ from typing import Any
 import pytest
 
 from broker.errors import ErrorCode
-from broker.log.epochs import LeaderEpochCache
 from broker.producers.producer_state import ProducerState
 from broker.replica.follower import PartitionFollower, Truncate
 from broker.replica.leader import PartitionLeader
+from broker.replica.log_view import EpochEnd, LogView
+from broker.replica.partition import Partition
+from broker.replica.queries import EpochEndFound
 from simulator.client import NEW, SimulatedClient
 from simulator.cluster import SimulatedCluster
+from simulator.oracles import hypothetical_requests
 from tests.simulator.stories import started
 from tests.simulator.storm import QUICK, TOPIC
 
@@ -101,6 +104,19 @@ def test_a_leader_that_would_answer_in_recovery_is_found_without_a_request() -> 
     assert sentence.endswith("would answer what names epoch -1: a consumer's Fetch, ListOffsets, OffsetForLeaderEpoch")
 
 
+class FollowerByOffset(PartitionFollower):
+    """A follower that uses only the offset of an answer, and not its epoch."""
+
+    def epoch_end_answered(self, log: LogView, _: int, end_offset: int) -> Truncate:
+        return Truncate(min(end_offset, log.log_end_offset), "epoch")
+
+
+def _ends_at_the_log_end(partition: Partition, *_: int, **__: bool) -> EpochEndFound:
+    """An answer that gives every epoch the end of the log."""
+    log = partition.log
+    return EpochEndFound(ErrorCode.NONE, EpochEnd(log.epochs.latest_epoch, log.log_end_offset))
+
+
 def _joins_anywhere(_: object) -> Callable[[PartitionLeader, int], bool]:
     """A leader that takes any follower that has fetched in its epoch."""
     return lambda leader, replica: (
@@ -128,19 +144,19 @@ def _joins_anywhere(_: object) -> Callable[[PartitionLeader, int], bool]:
             id="K107-1",
         ),
         pytest.param(
-            LeaderEpochCache,
-            "end_offset_for",
-            lambda _: lambda cache, _, end: (cache.latest_epoch, end),
+            hypothetical_requests,
+            "epoch_end",
+            lambda _: _ends_at_the_log_end,
             "epochs-contradict-log",
             "would answer that epoch",
             id="K101-5",
         ),
         pytest.param(
-            PartitionFollower,
-            "epoch_end_answered",
-            lambda _: lambda _, log, __, end: Truncate(min(end, log.log_end_offset), "epoch"),
+            hypothetical_requests,
+            "PartitionFollower",
+            lambda _: FollowerByOffset,
             "followed-unmatched",
-            "would keep",
+            "and they share",
             id="K101-14",
         ),
         pytest.param(
@@ -154,7 +170,7 @@ def _joins_anywhere(_: object) -> Callable[[PartitionLeader, int], bool]:
     ],
 )
 def test_a_planted_bug_that_no_request_of_the_run_reaches_is_found(
-    owner: type, name: str, change: Callable[[Any], Any], oracle: str, text: str, monkeypatch: pytest.MonkeyPatch
+    owner: Any, name: str, change: Callable[[Any], Any], oracle: str, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A follower is away and returns, and a producer goes on at the next leader."""
 
@@ -162,18 +178,19 @@ def test_a_planted_bug_that_no_request_of_the_run_reaches_is_found(
         client = await started(cluster)
         await client.create_topic(TOPIC, replication_factor=2)
         producer = await client.init_producer_id(5.0, NEW)
-        for leads in range(2):
+        for sequence in (0, None, 3):  # the second leader writes nothing
             leader = await client.leader_of(TOPIC, 0)
-            await client.append(
-                TOPIC,
-                0,
-                [b"x"] * 3,
-                acks=-1,
-                timeout=5.0,
-                producer_id=producer.producer_id,
-                producer_epoch=0,
-                sequence=3 * leads,
-            )
+            if sequence is not None:
+                await client.append(
+                    TOPIC,
+                    0,
+                    [b"x"] * 3,
+                    acks=-1,
+                    timeout=5.0,
+                    producer_id=producer.producer_id,
+                    producer_epoch=0,
+                    sequence=sequence,
+                )
             cluster.kill(f"n{leader}")
             other = await client.leader_of(TOPIC, 0, unlike=leader)
             cluster.start(f"n{leader}")
