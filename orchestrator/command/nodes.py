@@ -37,16 +37,16 @@ _KILLED = "the process that kept the nodes was killed, and the nodes ended with 
 _LAST_LINES = 5
 
 
-def bring_up(kept: KeptNodes, plan: NodesPlan, say: Say) -> None:
+def bring_up(kept_nodes: KeptNodes, plan: NodesPlan, say: Say) -> None:
     """Start the process that keeps the nodes, and wait until they are up.
 
     Raises `UsageError` when nodes are up already, and `RunError` when these cannot be started. Then, and when the
     caller is interrupted, nothing of them remains.
     """
-    with kept.claimed(plan) as lock, kept.tail() as log:
-        with kept.log.open("ab") as output:
+    with kept_nodes.claimed(plan) as lock, kept_nodes.tail() as log:
+        with kept_nodes.log.open("ab") as output:
             process = subprocess.Popen(
-                module_command("orchestrator.nodes.holder", str(kept.directory), str(lock)),
+                module_command("orchestrator.nodes.holder", str(kept_nodes.directory), str(lock)),
                 pass_fds=(lock,),
                 start_new_session=True,  # Ctrl-C goes to the command only; the terminal may be closed
                 cwd=PROJECT_ROOT,
@@ -56,45 +56,48 @@ def bring_up(kept: KeptNodes, plan: NodesPlan, say: Say) -> None:
                 stderr=output,
             )
         try:
-            kept.record(kept.pid_file, str(process.pid))
-            follow(log, lambda: process.poll() is not None or kept.phase == "up", say)
+            kept_nodes.record(kept_nodes.pid_file, str(process.pid))
+            follow(log, lambda: process.poll() is not None or kept_nodes.phase == "up", say)
         except BaseException as error:
             say("taking down what was started; press Ctrl-C again to abort")
-            clean_up(lambda: _abandon(kept, process, log, say), cause=error)
+            clean_up(lambda: _abandon(kept_nodes, process, log, say), cause=error)
             raise
         if process.poll() is None:
             return
-        failure, lines = take_failure(kept), kept.log.read_text(encoding="utf-8", errors="replace").splitlines()
-        kept.remove(with_lab=process.returncode < 0)
+        failure, lines = (
+            take_failure(kept_nodes),
+            kept_nodes.log.read_text(encoding="utf-8", errors="replace").splitlines(),
+        )
+        kept_nodes.remove(with_lab=process.returncode < 0)
     failure.require()
     last = "\n".join(lines[-_LAST_LINES:]) or "it printed nothing"
     raise RunError(f"the process that keeps the nodes ended; its last output:\n{last}")
 
 
-def _abandon(kept: KeptNodes, process: subprocess.Popen[bytes], log: TextIO, say: Say) -> None:
+def _abandon(kept_nodes: KeptNodes, process: subprocess.Popen[bytes], log: TextIO, say: Say) -> None:
     """Wait until everything is taken down. An interrupt kills the process, which also ends everything."""
     try:
         process.terminate()
         follow(log, lambda: process.poll() is not None, say)
     except KeyboardInterrupt:
         process.kill()
-    kept.remove(with_lab=process.wait() < 0)
-    if error := take_failure(kept).error:
+    kept_nodes.remove(with_lab=process.wait() < 0)
+    if error := take_failure(kept_nodes).error:
         say(error)
 
 
-def take_down(kept: KeptNodes, plan: NodesPlan, say: Say) -> None:
+def take_down(kept_nodes: KeptNodes, plan: NodesPlan, say: Say) -> None:
     """Take everything down and wait until it is gone; a process that does not answer is killed.
 
     Raises `UsageError` when the nodes are another user's, and `RunError` when something may remain on machines of an
     inventory."""
 
     def is_gone() -> bool:
-        return not kept.is_held() or kept.plan() not in (None, plan)
+        return not kept_nodes.is_held() or kept_nodes.plan() not in (None, plan)
 
-    with contextlib.suppress(FileNotFoundError), kept.tail() as log:
-        pid = int(kept.pid_file.read_text(encoding="utf-8"))
-        if kept.phase != "going down":  # a second signal would abort it
+    with contextlib.suppress(FileNotFoundError), kept_nodes.tail() as log:
+        pid = int(kept_nodes.pid_file.read_text(encoding="utf-8"))
+        if kept_nodes.phase != "going down":  # a second signal would abort it
             _end(pid, signal.SIGTERM)
         try:
             follow(log, is_gone, say, SILENCE_S)
@@ -107,7 +110,7 @@ def take_down(kept: KeptNodes, plan: NodesPlan, say: Say) -> None:
                 raise RunError(
                     f"process {pid}, which keeps the nodes, cannot be killed; see what it waits for"
                 ) from None
-    take_failure(kept).require()
+    take_failure(kept_nodes).require()
 
 
 def _end(pid: int, number: signal.Signals) -> None:
@@ -120,9 +123,9 @@ def _end(pid: int, number: signal.Signals) -> None:
         raise UsageError("the nodes belong to another user; run this as that user (perhaps with sudo)") from error
 
 
-def shell(kept: KeptNodes, plan: NodesPlan, node: str, words: Sequence[str]) -> list[str]:
+def shell(kept_nodes: KeptNodes, plan: NodesPlan, node: str, words: Sequence[str]) -> list[str]:
     """The command line, for the caller's environment, that opens a shell on a node or runs a command there."""
-    answer = ask(kept, Order("ssh", node, list(words)))
+    answer = ask(kept_nodes, Order("ssh", node, list(words)))
     if not plan.sandboxed:
         return answer.argv
     program = find_program("nsenter")
@@ -136,33 +139,33 @@ def shell(kept: KeptNodes, plan: NodesPlan, node: str, words: Sequence[str]) -> 
 
 def main(options: argparse.Namespace) -> int:
     """Run the action; returns the exit code. Raises `UsageError` and `RunError`."""
-    kept = KeptNodes()
+    kept_nodes = KeptNodes()
     if options.action == "up":
-        return _up(kept, options)
-    plan = kept.find()
-    if kept.removed:
-        print(f"brownout: {take_failure(kept).error or _KILLED}", file=sys.stderr)
+        return _up(kept_nodes, options)
+    plan = kept_nodes.find()
+    if kept_nodes.removed:
+        print(f"brownout: {take_failure(kept_nodes).error or _KILLED}", file=sys.stderr)
     if options.action == "status":
-        return _status(kept, plan, as_json=options.json)
+        return _status(kept_nodes, plan, as_json=options.json)
     if options.action == "down":
-        return _down(kept, plan)
+        return _down(kept_nodes, plan)
     if plan is None:
         raise UsageError(_none_up())
     if options.action == "ssh":
-        return _ssh(kept, plan, options.node, options.argv)
-    return _brokers(kept, plan, options.action)
+        return _ssh(kept_nodes, plan, options.node, options.argv)
+    return _brokers(kept_nodes, plan, options.action)
 
 
-def _up(kept: KeptNodes, options: argparse.Namespace) -> int:
+def _up(kept_nodes: KeptNodes, options: argparse.Namespace) -> int:
     if not 1 <= options.nodes <= MAX_NODES:
         raise UsageError(f"--nodes {options.nodes}: give a number from 1 to {MAX_NODES}")
-    kept.refuse_second()
-    plan = _plan(kept, options)
+    kept_nodes.refuse_second()
+    plan = _plan(kept_nodes, options)
     with Progress() as progress:
         progress.say(f"{counted(plan.node_count, 'node')}, {plan.world} world")
         progress.say(f"world: {plan.reason}", dim=True)
-        bring_up(kept, plan, lambda text: progress.say(text, dim=True))
-    names = [node.name for node in ask(kept, Order("status")).nodes]
+        bring_up(kept_nodes, plan, lambda text: progress.say(text, dim=True))
+    names = [node.name for node in ask(kept_nodes, Order("status")).nodes]
     print(
         f"{counted(len(names), 'node')} up in the {plan.world} world: {', '.join(names)}; the brokers are not started\n"
         f"  start the brokers:   {command('nodes', 'start')}\n"
@@ -172,7 +175,7 @@ def _up(kept: KeptNodes, options: argparse.Namespace) -> int:
     return 0
 
 
-def _plan(kept: KeptNodes, options: argparse.Namespace) -> NodesPlan:
+def _plan(kept_nodes: KeptNodes, options: argparse.Namespace) -> NodesPlan:
     """The world for this machine and its requirements. Raises `UsageError`."""
     from orchestrator.nodes.holder import lab_spec
     from orchestrator.worlds.selection import select_lab
@@ -192,16 +195,16 @@ def _plan(kept: KeptNodes, options: argparse.Namespace) -> NodesPlan:
         since=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
     )
     load_system().prepare(lambda text: say(text, file=sys.stderr))
-    selection.lab.prepare(lab_spec(plan, kept.lab))
+    selection.lab.prepare(lab_spec(plan, kept_nodes.lab))
     return plan
 
 
-def _status(kept: KeptNodes, plan: NodesPlan | None, *, as_json: bool) -> int:
+def _status(kept_nodes: KeptNodes, plan: NodesPlan | None, *, as_json: bool) -> int:
     if plan is None:
         print(json.dumps({"state": "none", "nodes": []}, indent=1) if as_json else _none_up())
         return 0
-    phase = kept.phase
-    nodes = ask(kept, Order("status")).nodes if phase == "up" else []
+    phase = kept_nodes.phase
+    nodes = ask(kept_nodes, Order("status")).nodes if phase == "up" else []
     if as_json:
         about = {"world": plan.world, "reason": plan.reason, "since": plan.since, "state": phase}
         addresses = {"bootstrap": _bootstrap(nodes)} if nodes else {}
@@ -232,9 +235,9 @@ def _print_nodes(plan: NodesPlan, nodes: Sequence[NodeStatus]) -> None:
             say(node.reason)
 
 
-def _ssh(kept: KeptNodes, plan: NodesPlan, node: str, argv: list[str]) -> int:
+def _ssh(kept_nodes: KeptNodes, plan: NodesPlan, node: str, argv: list[str]) -> int:
     """Replace this process by the shell or command, which gets its terminal, signals and exit code."""
-    command = shell(kept, plan, node, argv[1:] if argv[:1] == ["--"] else argv)
+    command = shell(kept_nodes, plan, node, argv[1:] if argv[:1] == ["--"] else argv)
     sys.stdout.flush()
     sys.stderr.flush()
     try:
@@ -243,9 +246,9 @@ def _ssh(kept: KeptNodes, plan: NodesPlan, node: str, argv: list[str]) -> int:
         raise UsageError(f"{command[0]} cannot be run: {error.strerror}; install it") from error
 
 
-def _brokers(kept: KeptNodes, plan: NodesPlan, action: Literal["start", "stop"]) -> int:
+def _brokers(kept_nodes: KeptNodes, plan: NodesPlan, action: Literal["start", "stop"]) -> int:
     with Progress() as progress:
-        nodes = ask(kept, Order(action), lambda text: progress.say(text, dim=True), SILENCE_S).nodes
+        nodes = ask(kept_nodes, Order(action), lambda text: progress.say(text, dim=True), SILENCE_S).nodes
     names = [node.name for node in nodes]
     if action == "stop":
         print(f"the brokers on {', '.join(names)} are stopped; their data is kept until {command('nodes', 'down')}")
@@ -263,13 +266,13 @@ def _bootstrap(nodes: Sequence[NodeStatus]) -> str:
     return ",".join(f"{in_url(node.address)}:{node.port}" for node in nodes)
 
 
-def _down(kept: KeptNodes, plan: NodesPlan | None) -> int:
+def _down(kept_nodes: KeptNodes, plan: NodesPlan | None) -> int:
     if plan is None:
         print("no nodes are up")
         return 0
     with Progress() as progress:
         try:
-            take_down(kept, plan, lambda text: progress.say(text, dim=True))
+            take_down(kept_nodes, plan, lambda text: progress.say(text, dim=True))
         except KeyboardInterrupt:
             progress.say("stopped waiting; the nodes are still being taken down")
             raise

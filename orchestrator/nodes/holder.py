@@ -50,13 +50,13 @@ _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 class HeldNodes:
     """The nodes of one plan, from `up` to `down`. The orders are for the time between them."""
 
-    def __init__(self, kept: KeptNodes, plan: NodesPlan, say: Listener) -> None:
-        self._kept, self._say = kept, say
+    def __init__(self, kept_nodes: KeptNodes, plan: NodesPlan, say: Listener) -> None:
+        self._kept_nodes, self._say = kept_nodes, say
         self._deployed = _deployed(plan, cluster_id=f"brownout-nodes-{plan.id}")
-        self._lab: Lab = lab_named(plan.world)(lab_spec(plan, kept.lab))
+        self._lab: Lab = lab_named(plan.world)(lab_spec(plan, kept_nodes.lab))
         self._spec = WorldSpec(
             run_id=f"nodes-{plan.id}",
-            run_dir=kept.run,
+            run_dir=kept_nodes.run,
             node_count=plan.node_count,
             deployment=self._deployed,
             filesystem=plan.filesystem,
@@ -64,7 +64,7 @@ class HeldNodes:
         self._world: World | None = None
 
     @property
-    def _there(self) -> World:
+    def _live_world(self) -> World:
         assert self._world is not None, "called between up and down only"
         return self._world
 
@@ -76,7 +76,7 @@ class HeldNodes:
 
     def down(self) -> None:
         """Can be called after a failed or interrupted `up`."""
-        _end(self._kept)
+        _end(self._kept_nodes)
         self._say("taking the nodes down")
         clean_up(*(() if self._world is None else (self._world.down,)), self._lab.close)
         self._say("the nodes are down")
@@ -90,24 +90,24 @@ class HeldNodes:
                 case "start":
                     self._start_services()
                 case "stop":
-                    self._there.stop_services()
-            return OrderAnswer(for_each(self._there.nodes, self._look))
+                    self._live_world.stop_services()
+            return OrderAnswer(for_each(self._live_world.nodes, self._look))
         except Exception as error:
             return _failed(error)
 
     def _shell(self, name: str, words: Sequence[str]) -> list[str]:
-        known = [node.name for node in self._there.nodes]
-        if name not in known:
-            raise UsageError(f"unknown node {name!r}; the nodes are: {', '.join(known)}")
+        names = [node.name for node in self._live_world.nodes]
+        if name not in names:
+            raise UsageError(f"unknown node {name!r}; the nodes are: {', '.join(names)}")
         # One word is a script. Several words are one command, whose words are passed unchanged.
         script = words[0] if len(words) == 1 else shlex.join(words)
         return self._lab.shell(name, [script] if words else [])
 
     def _start_services(self) -> None:
         """Start the services that do not run, concurrently, and wait until clients can use them."""
-        self._there.start_services()
+        self._live_world.start_services()
         self._say("waiting for a controller that all brokers are registered with")
-        members = self._deployed.members(self._there.nodes)
+        members = self._deployed.members(self._live_world.nodes)
         everyone = frozenset(member.name for member in members)
         observer = observe(self._deployed.system, members, "", self._lab.time_scale)
         with contextlib.closing(Cluster(observer, members, topic="")) as cluster:
@@ -119,18 +119,18 @@ class HeldNodes:
         self._say(f"the controller is {view.controller}")
 
     def _look(self, node: Node) -> NodeStatus:
-        world = self._there
-        seen = partial(NodeStatus, node.name, node.address, node.port)
+        world = self._live_world
+        status = partial(NodeStatus, node.name, node.address, node.port)
         if world.power is not None and not world.power.is_on(node.name):
-            return seen("off")
+            return status("off")
         host = world.hosts[node.name]
         try:
             boot_id = host.run(f"cat {_BOOT_ID}").stdout.strip()
             pid = host.service_pid()
         except HostError as error:
-            return seen("unreachable", reason=str(error))
+            return status("unreachable", reason=str(error))
         # If nodes are processes of this machine, its boot id is not theirs.
-        return seen("up", boot_id=boot_id if boot_id != _own_boot_id() else None, service_pid=pid)
+        return status("up", boot_id=boot_id if boot_id != _own_boot_id() else None, service_pid=pid)
 
 
 def lab_spec(plan: NodesPlan, directory: Path) -> LabSpec:
@@ -152,30 +152,30 @@ def _own_boot_id() -> str | None:
     return None
 
 
-def _hold(kept: KeptNodes, plan: NodesPlan) -> int:
+def _hold(kept_nodes: KeptNodes, plan: NodesPlan) -> int:
     """Make the nodes, follow orders and take the nodes down; returns the exit code. An error is recorded."""
     progress = Progress()
-    interrupts = Interrupts(on_first=lambda: _end(kept), on_second=lambda: progress.say("aborting"))
+    interrupts = Interrupts(on_first=lambda: _end(kept_nodes), on_second=lambda: progress.say("aborting"))
     is_up = threading.Event()
     try:
-        with contextlib.suppress(Interrupted), interrupts.installed(), listening(kept) as listener:
+        with contextlib.suppress(Interrupted), interrupts.installed(), listening(kept_nodes) as listener:
             threading.Thread(target=_end_with_starter, args=(is_up,), daemon=True).start()
-            nodes = HeldNodes(kept, plan, progress.say)
+            nodes = HeldNodes(kept_nodes, plan, progress.say)
             with always(nodes.down, shield=interrupts.shielded), contextlib.suppress(Interrupted):
                 nodes.up()
                 is_up.set()
-                kept.record(kept.phase_file, "up")
+                kept_nodes.record(kept_nodes.phase_file, "up")
                 serve(listener, nodes.answer)
     except Exception as error:
-        kept.failure.write_bytes(msgspec.json.encode(_failed(error)))
+        kept_nodes.failure.write_bytes(msgspec.json.encode(_failed(error)))
         return EXIT_INTERNAL
-    kept.remove()
+    kept_nodes.remove()
     return 0
 
 
-def _end(kept: KeptNodes) -> None:
+def _end(kept_nodes: KeptNodes) -> None:
     with contextlib.suppress(OSError):  # nothing prevents the end
-        kept.record(kept.phase_file, "going down")
+        kept_nodes.record(kept_nodes.phase_file, "going down")
 
 
 def _end_with_starter(is_up: threading.Event) -> None:
@@ -195,13 +195,13 @@ def _failed(error: Exception) -> OrderAnswer:
 
 
 def main(arguments: Sequence[str]) -> NoReturn:
-    kept, lock = KeptNodes(Path(arguments[0])), int(arguments[1])
-    plan = kept.plan()
+    kept_nodes, lock = KeptNodes(Path(arguments[0])), int(arguments[1])
+    plan = kept_nodes.plan()
     assert plan is not None, "it was recorded before this process was started"
     if plan.sandboxed and sandbox.current_sandbox() is None:
         sandbox.enter_sandbox(module_command("orchestrator.nodes.holder", *arguments))
     os.set_inheritable(lock, False)
-    os._exit(_hold(kept, plan))  # the thread may still read
+    os._exit(_hold(kept_nodes, plan))  # the thread may still read
 
 
 if __name__ == "__main__":

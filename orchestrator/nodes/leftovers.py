@@ -45,10 +45,10 @@ def _remove_unused(parent: Path, prefix: str = "") -> list[str]:
 
 
 def _kept_nodes() -> list[str]:
-    kept = KeptNodes()
-    if not kept.is_held():
-        kept.clear()
-    return ["nodes whose process was killed"] if kept.removed else []
+    kept_nodes = KeptNodes()
+    if not kept_nodes.is_held():
+        kept_nodes.clear()
+    return ["nodes whose process was killed"] if kept_nodes.removed else []
 
 
 def _directories(parent: Path) -> list[Path]:

@@ -66,15 +66,15 @@ class OrderAnswer(msgspec.Struct):
             raise (UsageError if self.is_usage else RunError)(self.error)
 
 
-def ask(kept: KeptNodes, order: Order, say: Say = lambda _: None, silence_s: float = LOOK_S) -> OrderAnswer:
+def ask(kept_nodes: KeptNodes, order: Order, say: Say = lambda _: None, silence_s: float = LOOK_S) -> OrderAnswer:
     """Give an order to the nodes that are up. Raises `UsageError`, and `RunError`, also after this time without a
     line."""
-    if (phase := kept.phase) != "up":
+    if (phase := kept_nodes.phase) != "up":
         raise UsageError(f"the nodes are {phase}; wait until that is done, then try again")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         try:
             connection.settimeout(silence_s)
-            with _address(kept) as address, kept.tail() as log:
+            with _address(kept_nodes) as address, kept_nodes.tail() as log:
                 connection.connect(address)
                 connection.sendall(msgspec.json.encode(order) + b"\n")
                 follow(log, lambda: bool(select.select([connection], [], [], 0)[0]), say, silence_s)
@@ -84,7 +84,7 @@ def ask(kept: KeptNodes, order: Order, say: Say = lambda _: None, silence_s: flo
         except TimeoutError as error:
             raise RunError(
                 "the process that keeps the nodes does not answer, or still follows another order "
-                f"(its log: {kept.log}); {command('nodes', 'down')} ends it"
+                f"(its log: {kept_nodes.log}); {command('nodes', 'down')} ends it"
             ) from error
         except (OSError, msgspec.MsgspecError) as error:
             raise RunError(
@@ -97,15 +97,17 @@ def ask(kept: KeptNodes, order: Order, say: Say = lambda _: None, silence_s: flo
 
 
 @contextlib.contextmanager
-def listening(kept: KeptNodes) -> Iterator[socket.socket]:
+def listening(kept_nodes: KeptNodes) -> Iterator[socket.socket]:
     """The socket for orders. Raises `RunError` if it cannot be made."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         try:
-            with _address(kept) as address:
+            with _address(kept_nodes) as address:
                 listener.bind(address)
             listener.listen()
         except OSError as error:
-            raise RunError(f"no socket can be made in {kept.directory}: {error.strerror}; move the project") from error
+            raise RunError(
+                f"no socket can be made in {kept_nodes.directory}: {error.strerror}; move the project"
+            ) from error
         yield listener
 
 
@@ -120,13 +122,13 @@ def serve(listener: socket.socket, answer: Callable[[Order], OrderAnswer]) -> No
             connection.sendall(msgspec.json.encode(answer(order)) + b"\n")
 
 
-def take_failure(kept: KeptNodes) -> OrderAnswer:
+def take_failure(kept_nodes: KeptNodes) -> OrderAnswer:
     """Why the nodes could not be made or taken down; no error if they could. Removes the record."""
     try:
-        failure = msgspec.json.decode(kept.failure.read_bytes(), type=OrderAnswer)
+        failure = msgspec.json.decode(kept_nodes.failure.read_bytes(), type=OrderAnswer)
     except FileNotFoundError:
         return OrderAnswer()
-    kept.failure.unlink(missing_ok=True)
+    kept_nodes.failure.unlink(missing_ok=True)
     return failure
 
 
@@ -147,11 +149,11 @@ def follow(log: TextIO, is_over: Callable[[], bool], say: Say, silence_s: float 
 
 
 @contextlib.contextmanager
-def _address(kept: KeptNodes) -> Iterator[str]:
+def _address(kept_nodes: KeptNodes) -> Iterator[str]:
     """The socket's path by way of a descriptor: a socket address holds only 107 bytes, and project paths may be
     longer."""
-    descriptor = os.open(kept.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    descriptor = os.open(kept_nodes.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        yield f"/proc/self/fd/{descriptor}/{kept.orders.name}"
+        yield f"/proc/self/fd/{descriptor}/{kept_nodes.orders.name}"
     finally:
         os.close(descriptor)

@@ -682,16 +682,16 @@ class PartitionRules:
         """Asks the controller about changed partitions, with its own metadata; about a recovering leader again and
         again, because brokers that could join may come later."""
         self._asked_at = image.offset
-        unasked, self._unasked, asked = self._unasked, {}, list[tuple[TopicImage, int, PartitionImage]]()
+        unasked, self._unasked, partitions = self._unasked, {}, list[tuple[TopicImage, int, PartitionImage]]()
         for topic_id, index in unasked:
             topic = image.topic_by_id(topic_id)
             state = None if topic is None else topic.partitions.get(index)
             if topic is not None and state is not None:
                 would_grant(self._findings, rules, image, topic, index, state)
-                asked.append((topic, index, state))
+                partitions.append((topic, index, state))
                 if state.recovering:
                     self._unasked[topic_id, index] = None
-        would_elect(self._findings, rules, image, asked)
+        would_elect(self._findings, rules, image, partitions)
 
     def _eligible(self, topic_id: bytes, index: int, state: PartitionImage) -> None:
         """A broker that may be elected without a recovery has all that is committed (H5, H16)."""

@@ -61,16 +61,16 @@ class QuorumRequests:
 
     def __init__(self, findings: OracleFindings) -> None:
         self._findings = findings
-        self._asked: dict[str, tuple[object, ...]] = {}
+        self._asked_states: dict[str, tuple[object, ...]] = {}
 
     def look(self, machine: MachineView, member: RaftNode, copy: CopiedLog) -> None:
         """Ask a member once for each role, voter set and state on its disk. `copy`: its log."""
         role, voters = member.role, member.voters.current
         has_committed = isinstance(role, Leader) and role.high_watermark is not None
         state = (role, voters, has_committed, machine.durable_state)
-        if machine.node is None or self._asked.get(machine.name) == state or not copy.batches:
+        if machine.node is None or self._asked_states.get(machine.name) == state or not copy.batches:
             return
-        self._asked[machine.name] = state
+        self._asked_states[machine.name] = state
         own_disk = voters.directory_of(machine.node_id)
         other_voters = [voter for voter in voters.others(machine.node_id) if voter in machine.settings.voters]
         if not other_voters or not voters.has(machine.node_id, machine.node.lifecycle.directory_id):

@@ -134,8 +134,8 @@ def _apart(entered: Sequence[CheckedHost | _UnfitError]) -> list[CheckedHost | _
     if len(families) > 1:
         remedy = "and other nodes have the other kind, IPv4 or IPv6; set brownout_address to addresses of one kind"
         return [
-            _MistakeError(f"its address is {each.address}, {remedy}") if isinstance(each, CheckedHost) else each
-            for each in hosts_apart
+            _MistakeError(f"its address is {host.address}, {remedy}") if isinstance(host, CheckedHost) else host
+            for host in hosts_apart
         ]
     return hosts_apart
 
