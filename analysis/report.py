@@ -22,7 +22,7 @@ from analysis.page.segments import STATES as SEGMENT_STATES
 from analysis.page.timeline_parts import script_text
 from analysis.run_row import sample_of
 from analysis.stored_verdict import StoredVerdict
-from analysis.verdict import BESIDES, FAIL, Verdict
+from analysis.verdict import BESIDES, FAIL, NOT_APPLICABLE, Verdict
 from history.journal.timeline import RunClock
 from history.record.schemas import INF
 from history.regular_files import read_bytes, replace_text
@@ -48,25 +48,36 @@ COLUMNS: Final = {
 }
 """A witness's column -> its heading and explanation."""
 
-TERMS: Final = {
-    "acknowledged": "The system answered that the change happened. An acknowledged change must persist.",
-    "indeterminate": "The client has no answer: the change may have happened, or may still happen.",
-    "info": "The outcome of an indeterminate operation.",
-    "offset": "The position of a record in its partition, from 0.",
-    "record 1.2.3": "Record 3, from 0, of producer 2 in session 1. A register's value 2.3 is write 3 of client 2.",
-    "leader": "The replica that takes the writes of a partition.",
-    "leader epoch": "A number that each election of a partition's leader raises.",
-    "high watermark": "The offset below which all in-sync replicas hold the records; consumers read only below it.",
-    "log end offset": "The offset of the next record in a replica's log.",
-    "in-sync set (ISR)": "The replicas that hold every committed record. A new leader is elected from them.",
-    "truncation": "A replica removes the end of its log to match its leader's.",
-    "fenced": "The controller does not count the broker as alive.",
-    "controller": "The node that elects leaders and keeps the cluster's metadata.",
-    "witness": "The smallest set of operations or records that contradict each other.",
-    "confirmed": "Evidence shows that the fault took effect.",
-    "prevented": "Another fault in force left nothing to act on: nothing was done.",
-    "inconclusive": "No evidence shows that the fault took effect.",
-}
+_LOG, _REGISTER, _REPLICAS = "log", "register", "replicas"
+_TERMS: Final = (
+    ("acknowledged", "", "The system answered that the change happened. An acknowledged change must persist."),
+    ("indeterminate", "", "The client has no answer: the change may have happened, or may still happen."),
+    ("info", "", "The outcome of an indeterminate operation."),
+    ("offset", _LOG, "The position of a record in its partition, from 0."),
+    ("record 1.2.3", _LOG, "Record 3, from 0, of producer 2 in session 1."),
+    ("value 2.3", _REGISTER, "Write 3 of client 2."),
+    ("leader", _REPLICAS, "The replica that takes the writes of a partition."),
+    ("leader epoch", _REPLICAS, "A number that each election of a partition's leader raises."),
+    (
+        "high watermark",
+        _REPLICAS,
+        "The offset below which all in-sync replicas hold the records; consumers read only below it.",
+    ),
+    ("log end offset", _REPLICAS, "The offset of the next record in a replica's log."),
+    (
+        "in-sync set (ISR)",
+        _REPLICAS,
+        "The replicas that hold every committed record. A new leader is elected from them.",
+    ),
+    ("truncation", _REPLICAS, "A replica removes the end of its log to match its leader's."),
+    ("fenced", _REPLICAS, "The controller does not count the broker as alive."),
+    ("controller", _REPLICAS, "The node that elects leaders and keeps the cluster's metadata."),
+    ("witness", "", "The smallest set of operations or records that contradict each other."),
+    ("confirmed", "", "Evidence shows that the fault took effect."),
+    ("prevented", "", "Another fault in force left nothing to act on: nothing was done."),
+    ("inconclusive", "", "No evidence shows that the fault took effect."),
+)
+"""Terms, each with the pages that have it: all, those of logs, of registers, or of replicas that are read."""
 
 
 def heading(column: str) -> tuple[str, str]:
@@ -116,19 +127,26 @@ def render_run(run_dir: Path, standing: StoredVerdict | None = None) -> Path:
             besides=verdict.doubts if verdict.verdict == FAIL else (),
             css=_css(),
             worth=worth_of_run(verdict),
+            checks=[each for each in verdict.checks if page.has_replicas or each.verdict != NOT_APPLICABLE],
             figures=_figures(verdict.stats),
             fault_names={span.id: span.name for span in page.facts.faults},
             fault_rows=[_fault_row(fault) for fault in verdict.faults],
             anomaly_cards=[_card(index, anomaly, images, page) for index, anomaly in enumerate(verdict.anomalies)],
             plots=[{"name": name, "image": image} for name, image in images.items() if not name.startswith("anomaly-")],
             link=lambda file: _link(run_dir, file),
-            terms=TERMS,
+            terms=_terms(page),
             segment_states=SEGMENT_STATES,
             timeline_json=script_text(page.timeline or {}),
             timeline_js=_asset("timeline.js"),
         )
     )
     return _write(run_dir / "report.html", text)
+
+
+def _terms(page: RunPage) -> dict[str, str]:
+    """The terms that the page of this run can have."""
+    subjects = {"", page.tested.judge, *([_REPLICAS] if page.has_replicas else [])}
+    return {term: meaning for term, subject, meaning in _TERMS if subject in subjects}
 
 
 def _images(run_dir: Path, page: RunPage) -> dict[str, str]:
@@ -179,7 +197,7 @@ def worth_of_run(verdict: Verdict) -> str:
     """What the evidence of one run shows, in a sentence."""
     acknowledged = verdict.stats.get("acknowledged", 0)
     confirmed = sum(fault.get("status") == "confirmed" for fault in verdict.faults)
-    extent = f"{counted(acknowledged, 'acknowledged write')} under {counted(confirmed, 'confirmed fault')}"
+    extent = f"{counted(acknowledged, 'acknowledged change')} under {counted(confirmed, 'confirmed fault')}"
     if verdict.verdict == "pass":
         return f"{extent}: no violation in this schedule. One seed is one sample: run more seeds to say more."
     if verdict.verdict == "fail":
@@ -251,21 +269,22 @@ def _write(path: Path, page: str) -> Path:
 
 def _figures(stats: Mapping[str, Any]) -> list[tuple[str, str]]:
     names = (
-        ("acknowledged", "acknowledged writes"),
+        ("acknowledged", "acknowledged changes"),
         ("acknowledged_weak", "acknowledged by less than all in-sync replicas, which no rule protects"),
-        ("failed", "failed writes"),
-        ("failed_queries", "failed reads"),
-        ("indeterminate", "indeterminate writes"),
+        ("failed", "failed changes"),
+        ("failed_queries", "failed queries"),
+        ("indeterminate", "indeterminate changes"),
         ("records_read", "records read"),
-        ("achieved_share", "achieved of the planned writes, share"),
+        ("achieved_share", "achieved of the planned changes, share"),
         ("longest_outage_s", "longest outage, s"),
-        ("latency_p50_ms", "write p50, ms"),
-        ("latency_p99_ms", "write p99, ms"),
+        ("latency_p50_ms", "change p50, ms"),
+        ("latency_p99_ms", "change p99, ms"),
         ("duration_s", "length, s"),
     )
     nothing = {"acknowledged", "achieved_share"} if stats.get("appends") == 0 else set[str]()
     shown = [(name, label, None if name in nothing else stats[name]) for name, label in names if name in stats]
-    return [(label, _number(value)) for name, label, value in shown if value or name != "acknowledged_weak"]
+    absent = {"acknowledged_weak": (0, None), "records_read": (None,)}  # figures of logs
+    return [(label, _number(value)) for name, label, value in shown if value not in absent.get(name, ())]
 
 
 def _number(value: float | None) -> str:

@@ -40,7 +40,7 @@ def cause_of(anomaly: Anomaly, facts: RunFacts) -> str:
     cause = explain(anomaly, facts, partition)
     if cause:
         return cause if cause.startswith((*facts.events, partition.name)) else cause[0].upper() + cause[1:]
-    if not facts.is_recorded and not facts.stops:
+    if not facts.is_recorded and not facts.stops and explain not in (_own_promise, _stale_register):
         return NOT_SHOWN + _NO_EVENTS
     return f"{NOT_SHOWN}{LACKING[explain]}; {_preceding(anomaly, facts)}"
 
@@ -216,26 +216,43 @@ def _stale_answer(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) 
 
 def _stale_register(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) -> str:
     """Which nodes gave the contradicting answers, and the faults in force then."""
-    del partition
+    return _answered(anomaly, facts) or _at_its_time(anomaly, facts, partition)
+
+
+def _answered(anomaly: Anomaly, facts: RunFacts) -> str:
+    """As `_stale_register`; empty if the clients did not record which node answered."""
     queries = [row for row in anomaly.witness if row.get("endpoint") or row.get("node")]
     times = [facts.clock.of_monotonic(at) for row in anomaly.witness if (at := ends_at(row)) is not None]
     named = [str(row.get("node") or row["endpoint"]) for row in queries]
     nodes = list(dict.fromkeys(facts.endpoints.get(item, item) for item in named))
     if not nodes or not times:
         return ""
-    faults = [item for item in facts.faults if item.start_s <= max(times) and item.end_s >= min(times)]
-    during = f", during {_named(faults)}" if faults else ", without a fault in force"
     place = (
         f"{nodes[0]} gave all contradicting answers"
         if len(nodes) == 1
         else f"{', '.join(nodes)} gave different answers"
     )
-    return f"{place} between {seconds(min(times))} and {seconds(max(times))}{during}"
+    return f"{place} {_when(times, facts)}"
+
+
+def _at_its_time(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) -> str:
+    """When the contradicting operations returned, and the faults in force then."""
+    del partition
+    times = [facts.clock.of_monotonic(at) for row in anomaly.witness if (at := ends_at(row)) is not None]
+    return f"the contradicting operation{'s' if len(times) > 1 else ''} returned {_when(times, facts)}" if times else ""
+
+
+def _when(times: Sequence[float], facts: RunFacts) -> str:
+    first, last = min(times), max(times)
+    faults = [item for item in facts.faults if item.start_s <= last and item.end_s >= first]
+    during = f", during {_named(faults)}" if faults else ", without a fault in force"
+    return (f"at {seconds(first)}" if first == last else f"between {seconds(first)} and {seconds(last)}") + during
 
 
 def _own_promise(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) -> str:
     """As for a stale answer of a register or of a log."""
-    return _stale_register(anomaly, facts, partition) or _stale_answer(anomaly, facts, partition)
+    causes = (_stale_answer, _at_its_time)
+    return _answered(anomaly, facts) or next(filter(None, (cause(anomaly, facts, partition) for cause in causes)), "")
 
 
 # --- records that are twice or missing in a sequence
@@ -515,11 +532,7 @@ def _preceding(anomaly: Anomaly, facts: RunFacts) -> str:
     told += [(item.at_s, f"{item.node} {item.text} at {seconds(item.at_s)}") for item in facts.stops]
     told += [(item.start_s, f"{item.name} ({item.id}) started at {seconds(item.start_s)}") for item in facts.faults]
     preceding = [text for at_s, text in sorted(told) if at_s <= until_s][-_MOST_NAMED:]
-    return (
-        "before it, " + "; ".join(preceding)
-        if preceding
-        else "they have no change of a leader, log or process before it"
-    )
+    return "before it, " + "; ".join(preceding) if preceding else "they show no change before it"
 
 
 Explain = Callable[[Anomaly, RunFacts, PartitionFacts], str]
@@ -565,8 +578,8 @@ LACKING: Final[Mapping[Explain, str]] = {
     _lost_commit: "no node recorded a removal from the offsets topic, or a new leader of it, between the answers",
     _diverged: "no node recorded a leader of these epochs, or a truncation there",
     _stale_answer: "no node recorded a second leader, a removal or a change of the leader before the answer",
-    _own_promise: "no node recorded a second leader, a removal or a change of the leader before the last operation",
-    _stale_register: "the clients did not record which node answered",
+    _own_promise: "the contradiction names no operation that returned",
+    _stale_register: "the contradiction names no operation that returned",
     _repeated: "no node recorded a truncation or a new leader between the batches",
     _election: "no node recorded a vote or a leader of this epoch",
     _reported_less: "the reports have no times",

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 from analysis.core.anomaly import Anomaly
 from analysis.evidence.offset_history import assignments, held_partitions
 from analysis.evidence.run_directory import numbered_events
+from analysis.evidence.run_toml import KAFKA_FORMAT
 from analysis.page.journal_story import EndedProcess, StepRecord, ended_processes, journal_items, steps_of
 from analysis.page.node_story import Focus, event_items, log_items
 from analysis.page.run_facts import Lead, NumberedEvents, RunFacts, nodes_of_endpoints, run_facts
@@ -23,6 +24,7 @@ from analysis.verdict import Verdict
 from history import strict_json, strict_toml
 from history.checksummed_lines import read_lines
 from history.journal.reader import read_journal
+from history.journal.service_events import ELECTION
 from history.journal.timeline import RunClock
 from history.journal.writer import FILE_NAME
 from history.record.offset_record import COMMIT, DELIVER, FETCH, GROUPS, OffsetOperation, OffsetRecord, read_offsets
@@ -52,7 +54,8 @@ class Tested:
     files of each node, by `node/file`, as lines with `*` for parts that differ from run to run. `defaults`: all
     settings of the system with the values that apply where the campaign sets nothing, as role, key, value. `logged`:
     the settings that a node's program wrote to its log, as node, key, value. `cells`: the keys that differ between
-    the campaign's cells, with the value in this cell and those in the others. `nodes`: by run.toml."""
+    the campaign's cells, with the value in this cell and those in the others. `nodes`, `judge`: by run.toml.
+    `has_replicas`: whether the files of its replicas have a reader."""
 
     system: str = ""
     description: str = ""
@@ -65,6 +68,8 @@ class Tested:
     defaults: tuple[tuple[str, str, str], ...] = ()
     logged: tuple[tuple[str, str, str], ...] = ()
     nodes: tuple[str, ...] = ()
+    judge: str = ""
+    has_replicas: bool = False
 
 
 def tested(run_dir: Path) -> Tested:
@@ -81,7 +86,10 @@ def tested(run_dir: Path) -> Tested:
         description=_description(run_dir / "campaign.toml"),
         started=str(content.get("started", "")),
         cluster=(*_pairs(_table(content, "topology"), _CLUSTER), *_roles(system), *_slower(content)),
-        load=(*_pairs(workload, (*_LOAD, *sorted(workload.keys() - set(_LOAD)))), *_clients(_table(content, "plan"))),
+        load=(
+            *_pairs(workload, (*_LOAD, *sorted(workload.keys() - {*_LOAD, "clients", "judge"}))),
+            *_clients(_table(content, "plan")),
+        ),
         cells=tuple(_cells(run_dir / "campaign.toml", str(content.get("cell", "")))),
         settings=(
             *_settings("", _table(content, "settings")),
@@ -92,6 +100,8 @@ def tested(run_dir: Path) -> Tested:
         defaults=tuple(_settings("", _table(content, "defaults"))),
         logged=tuple(_logged(run_dir)),
         nodes=tuple(map(str, _table(system, "roles"))),
+        judge=str(workload.get("judge", "")),
+        has_replicas=_table(content, "replicas").get("format") == KAFKA_FORMAT,
     )
 
 
@@ -118,7 +128,7 @@ def _table(content: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 
 def _pairs(table: Mapping[str, Any], keys: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     for key in keys:
-        if key in table and not isinstance(table[key], dict):
+        if key in table and not isinstance(table[key], dict) and (key, table[key]) != ("operations", 0):
             yield _LABELS.get(key, key.replace("_", " ")), _value(key, table[key])
 
 
@@ -339,6 +349,21 @@ class RunPage:
             self.missing.append(f"{subject}: {type(error).__name__}: {error}")
             return otherwise
 
+    @property
+    def has_replicas(self) -> bool:
+        """Whether the page has the elections and logs of replicas: their files have a reader, or they recorded them."""
+        return self.tested.has_replicas or self.facts.is_recorded
+
+    @property
+    def has_leaders(self) -> bool:
+        """Whether a lane of the story can be a leader: by protocol events, or by lines of a log that name it."""
+        return self.has_replicas or any(line.get("name") == ELECTION for line in self.journal)
+
+    @property
+    def place(self) -> str:
+        """What an operation is about."""
+        return {"log": "partition", "register": "key", "own": "function"}.get(self.tested.judge, "partition or key")
+
     def node_at(self, endpoint: object) -> str:
         """The node with this endpoint, or the endpoint if the run's journal names no such node."""
         return self.endpoints.get(str(endpoint), str(endpoint))
@@ -428,7 +453,8 @@ def _absent(run_dir: Path, verdict: Verdict, page: RunPage, nodes: Sequence[str]
         yield "no plots: brownout analyze on this run draws them"
     if not nodes:
         yield "no node's files were collected"
-    if bare := [node for node in nodes if (run_dir / "nodes" / node).is_dir() and not page.events.get(node)]:
+    bare = [node for node in nodes if (run_dir / "nodes" / node).is_dir() and not page.events.get(node)]
+    if bare and page.has_replicas:
         yield f"{', '.join(bare)} recorded no protocol events: no elections, epochs and truncations of them"
     for node in nodes:
         if not (run_dir / "nodes" / node).is_dir():

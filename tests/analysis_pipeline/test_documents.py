@@ -34,7 +34,7 @@ def campaign(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_page_of_a_pass_states_the_strength_of_its_evidence(campaign: Path) -> None:
     page = render_run(campaign / "1-pass").read_text()
     assert '<span class="badge pass">pass</span>' in page
-    assert "40 acknowledged writes under 1 confirmed fault: no violation in this schedule" in page
+    assert "40 acknowledged changes under 1 confirmed fault: no violation in this schedule" in page
     assert "./brownout run story.toml --seed 1" in page
     assert "nothing here is real" in page
     assert page.count("data:image/png;base64,") >= 4

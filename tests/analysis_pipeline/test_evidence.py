@@ -329,7 +329,7 @@ def test_an_append_that_no_rule_protects_counts_for_no_minimum(tmp_path: Path, w
     found = analyze(run, engine="in-process", plots=False)
     assert found.verdict == verdict, found.reasons
     assert (found.stats["acknowledged"], found.stats["acknowledged_weak"]) == (RECORDS - weak, weak)
-    assert worth_of_run(found).startswith(f"{RECORDS - weak} acknowledged writes under 1 confirmed fault")
+    assert worth_of_run(found).startswith(f"{RECORDS - weak} acknowledged changes under 1 confirmed fault")
 
 
 def test_appends_with_weak_acks_do_not_count_as_load_under_faults(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from history.record.shapes import FREE
 from history.record.writer import OperationWriter
 from history.seal import FILE_NAME, seal
 from orchestrator.campaign import toml_text
+from tests.analysis_pipeline.page_words import words_of_kafka
 from tests.analysis_pipeline.stored_registers import Held, StoredRegisters
 
 USE = "bank.py:Balance"
@@ -115,6 +116,7 @@ def test_a_contradiction_fails_the_run_and_its_page_shows_the_operation(tmp_path
     page = render_run(tmp_path / "run").read_text()
     assert "c1: read = [10, 10, 11]: ok" in page
     assert "history/operations/c1-1.calls" in page
+    assert "n2 gave all contradicting answers at " in page.lower()
 
 
 UNKNOWN: dict[str, tuple[dict[str, Any], str]] = {
@@ -130,6 +132,7 @@ def test_a_run_that_is_not_judged_or_not_read_is_unknown(tmp_path: Path, case: s
     verdict = judged(tmp_path, **fields)
     assert verdict.verdict == "unknown"
     assert any(reason in each for each in (*verdict.reasons, *verdict.doubts)), verdict.reasons
+    assert words_of_kafka(render_run(tmp_path / "run").read_text()) == []
 
 
 def test_a_contradiction_beside_a_lost_record_is_a_doubt(tmp_path: Path) -> None:
@@ -246,6 +249,9 @@ def test_a_model_judges_the_calls(tmp_path: Path, name: str) -> None:
     assert verdict.verdict == expected, verdict.reasons
     details = [check.detail for check in verdict.checks if check.name == "own workload"]
     assert any(text in each for each in (*details, *verdict.reasons, *verdict.doubts)), (details, verdict.reasons)
+    page = render_run(tmp_path / "run").read_text()
+    assert words_of_kafka(page) == []
+    assert ("The contradicting operation" in page) == (expected == "fail"), "the clients recorded no node"
 
 
 INITIAL: dict[str, tuple[str, str, list[Call], tuple[str, Any], str]] = {
@@ -328,3 +334,4 @@ def test_a_consistency_model_judges_transactions(tmp_path: Path, name: str) -> N
     details = [check.detail for check in verdict.checks if check.name == "own workload"]
     sentences = [f"{anomaly.name}: {anomaly.sentence}" for anomaly in verdict.anomalies]
     assert any(text in each for each in (*details, *sentences, *verdict.doubts)), (details, sentences, verdict.doubts)
+    assert words_of_kafka(render_run(tmp_path / "run").read_text()) == []

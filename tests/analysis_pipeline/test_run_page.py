@@ -5,6 +5,7 @@ import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from analysis.pipeline import analyze
 from analysis.report import render_run
 from analysis.verdict import Verdict
 from orchestrator.command.line import main
+from tests.analysis_pipeline.page_words import words_of_kafka
 from tests.analysis_pipeline.stored_registers import StoredRegisters
 from tests.analysis_pipeline.stored_run import StoredRun
 from tests.orchestrator.stored_campaign import StoredCampaign, ask
@@ -250,6 +252,28 @@ def test_the_page_names_the_node_that_answered_an_operation_on_a_register(tmp_pa
     witness = witness[: witness.index("</table>")]
     assert re.findall(r"<th[^>]*>([^<]*)</th>", witness)[0] == "node"
     assert set(re.findall("<tr>" + cell("([^<]*)"), unwrapped(witness))) == {"n2", "elsewhere:9"}
+
+
+REGISTER_RUNS: dict[str, dict[str, Any]] = {
+    "pass": {},
+    "stale": {"stale": True},
+    "stale, with the nodes that answered": {"stale": True, "asked": {"c0": "n1:9", "c1": "n2:9"}},
+    "no final read": {"final_reads": False},
+    "too few writes": {"min_ok": 1000},
+    "interrupted": {"phases": ("setup", "main")},
+}
+
+
+@pytest.mark.parametrize("name", REGISTER_RUNS)
+def test_the_page_of_another_system_has_no_word_of_kafka(tmp_path: Path, name: str) -> None:
+    system = {"name": "store", "title": "A store", "version": "1"}
+    assert (
+        words_of_kafka(page_of(StoredRegisters(tmp_path / "run", system=system, **REGISTER_RUNS[name]).write())) == []
+    )
+
+
+def test_the_words_of_kafka_are_noticed(scenario: str) -> None:
+    assert len(words_of_kafka(scenario)) > 100
 
 
 def test_a_register_run_that_records_no_endpoints_has_no_column_of_nodes(tmp_path: Path) -> None:
