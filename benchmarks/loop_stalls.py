@@ -59,7 +59,7 @@ class Watch:
     async def _watch(self, peers: PeerConnector, number: int) -> None:
         while True:
             asked_at = time.monotonic()
-            await peers.request(number, ApiVersionsRequest(), 0, 60.0)
+            await peers.request(number, ApiVersionsRequest(), 60.0)
             self.longest_s = max(self.longest_s, time.monotonic() - asked_at)
             await asyncio.sleep(PAUSE_S)
 

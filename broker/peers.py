@@ -2,13 +2,15 @@
 
 from typing import Protocol
 
-from broker.protocol.schema import Message
+from broker.protocol.request import Request, Response
 
 
 class Peers(Protocol):
     """Other brokers and voters, by id."""
 
-    async def request(self, node_id: int, message: Message, version: int, timeout: float) -> Message:
-        """The answer of a node; `timeout`: seconds without any byte of it. Raises `ConnectionError` or `TimeoutError`;
-        the request may have been handled."""
+    async def request(
+        self, node_id: int, message: Request[Response], timeout: float, version: int | None = None
+    ) -> Response:
+        """The answer of a node; `timeout`: seconds without any byte of it; `version`: None for the newest. Raises
+        `ConnectionError` or `TimeoutError`; the request may have been handled."""
         ...

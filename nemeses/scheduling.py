@@ -4,11 +4,12 @@ Code that waits, or measures a duration, uses its world's scheduler and never th
 world time is virtual and there is one thread, and the same code runs there.
 """
 
+import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -42,6 +43,10 @@ class Scheduler(Protocol):
         ...
 
     def sleep(self, seconds: float) -> None: ...
+
+    def run(self, body: Coroutine[Any, Any, T]) -> T:
+        """The result of a coroutine, which may use the network."""
+        ...
 
     def for_each(self, items: Iterable[T], action: Callable[[T], R]) -> list[R]:
         """The results of `action` for each item, concurrent where possible, in the items' order. Raises the first
@@ -102,6 +107,9 @@ class ThreadScheduler:
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
+
+    def run(self, body: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run(body)
 
     def for_each(self, items: Iterable[T], action: Callable[[T], R]) -> list[R]:
         return for_each(items, action)

@@ -1,11 +1,11 @@
-"""Small clients of the broker's protocol: one that distinguishes refused from uncertain outcomes, and a member of a
-consumer group, which joins, heartbeats, commits and leaves."""
+"""Small clients of the broker's protocol: one for records and topics, and a member of a consumer group, which joins,
+heartbeats, commits and leaves. Both distinguish refused from uncertain outcomes."""
 
 import asyncio
 import contextlib
 import struct
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 from crc32c import crc32c
 
@@ -18,55 +18,39 @@ from broker.protocol.messages.cluster_apis import (
     MetadataResponse,
     MetadataResponsePartition,
 )
-from broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from broker.protocol.messages.group_apis import (
     DeleteGroupsRequest,
-    DeleteGroupsResponse,
     FindCoordinatorRequest,
-    FindCoordinatorResponse,
     HeartbeatRequest,
-    HeartbeatResponse,
     JoinGroupRequest,
     JoinGroupRequestProtocol,
-    JoinGroupResponse,
     LeaveGroupRequest,
-    LeaveGroupResponse,
     MemberIdentity,
     SyncGroupRequest,
     SyncGroupRequestAssignment,
-    SyncGroupResponse,
 )
 from broker.protocol.messages.offset_apis import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
     DeleteRecordsPartition,
     DeleteRecordsRequest,
-    DeleteRecordsResponse,
     ListOffsetsPartition,
     ListOffsetsRequest,
-    ListOffsetsResponse,
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
-    OffsetCommitResponse,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
-    OffsetFetchResponse,
 )
+from broker.protocol.messages.partition_apis import AlterPartitionReassignmentsRequest
 from broker.protocol.messages.producer_apis import (
     InitProducerIdRequest,
-    InitProducerIdResponse,
     PartitionProduceData,
     ProduceRequest,
-    ProduceResponse,
     TopicProduceData,
 )
-from broker.protocol.messages.topic_apis import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
+from broker.protocol.messages.topic_apis import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from broker.protocol.records import (
     BATCH_HEADER_SIZE,
     COMPRESSION_MASK,
@@ -76,7 +60,8 @@ from broker.protocol.records import (
     parse_header,
     read_records,
 )
-from broker.protocol.schema import Message, Topic
+from broker.protocol.request import Request, Response
+from broker.protocol.schema import Topic
 from broker.server.client import Address, PeerConnector
 
 # ---- Compresses and opens batches, as a client does.
@@ -116,12 +101,16 @@ RESPONSE_MAX_BYTES = 16 << 20
 FETCH_BYTES = 1 << 20
 RETRY_PAUSE_S = 0.05
 REFRESH_S = 1.0  # how often a client library requests metadata
-METADATA_VERSION, CREATE_VERSION, PRODUCE_VERSION, FETCH_VERSION, LIST_OFFSETS_VERSION = 12, 7, 12, 12, 7
-CONSUMER = -1
+VERSIONS: Final[Mapping[type[Request[Any]], int]] = {
+    MetadataRequest: 12,
+    FetchRequest: 9,
+    ListOffsetsRequest: 7,
+    FindCoordinatorRequest: 4,
+    AlterPartitionReassignmentsRequest: 0,
+}
+"""Of requests that are not sent in their newest version."""
 NEW: Final = Identity(-1, -1)
 """The identity of a producer that has none yet."""
-INIT_PRODUCER_ID_VERSION = 5
-DELETE_RECORDS_VERSION = 2
 
 # Error codes of a produce response that guarantee that nothing was appended.
 NOTHING_HAPPENED = frozenset(
@@ -139,16 +128,40 @@ NOTHING_HAPPENED = frozenset(
 )
 
 
-class RefusedError(Exception):
+class NoResultError(Exception):
+    """A request without its result. `code`: the error code of the answer; None without an answer."""
+
+    def __init__(self, reason: ErrorCode | str) -> None:
+        super().__init__(reason.name if isinstance(reason, ErrorCode) else reason)
+        self.code = reason if isinstance(reason, ErrorCode) else None
+
+
+class RefusedError(NoResultError):
     """The request was certainly not executed."""
 
-    def __init__(self, code: ErrorCode) -> None:
-        super().__init__(code.name)
-        self.code = code
+    code: ErrorCode
 
 
-class UncertainError(Exception):
+class UncertainError(NoResultError):
     """The request may have been executed, or may still be."""
+
+
+class BrokerConnections:
+    """The connections of one client to the brokers."""
+
+    def __init__(self, brokers: Mapping[int, Address]) -> None:
+        self._connector = PeerConnector(CLIENT_ID, brokers, response_max_bytes=RESPONSE_MAX_BYTES)
+
+    async def ask(self, node: int, request: Request[Response], timeout: float) -> Response:
+        """The answer of a broker. Raises `UncertainError` without one."""
+        try:
+            return await self._connector.request(node, request, timeout, VERSIONS.get(type(request)))
+        except OSError as error:
+            raise UncertainError(str(error) or type(error).__name__) from error
+
+    def close(self) -> None:
+        """Drop every connection."""
+        self._connector.close()
 
 
 class FetchResult(NamedTuple):
@@ -171,8 +184,8 @@ class SimulatedClient:
     def __init__(self, brokers: Mapping[int, Address], *, first: int = 0) -> None:
         """`first`: the place of the broker that is asked first, modulo the number of brokers."""
         self._brokers = sorted(brokers)
-        self._connector = PeerConnector(CLIENT_ID, brokers, response_max_bytes=RESPONSE_MAX_BYTES)
-        self._for_metadata = PeerConnector(CLIENT_ID, brokers, response_max_bytes=RESPONSE_MAX_BYTES)
+        self._connections = BrokerConnections(brokers)
+        self._for_metadata = BrokerConnections(brokers)
         self._leaders: dict[tuple[str, int], int] = {}
         self._epochs: dict[tuple[str, int], int] = {}  # the newest known leader epoch, by partition
         self._turn = first
@@ -185,12 +198,9 @@ class SimulatedClient:
         for _ in self._brokers:
             node = self._brokers[self._turn % len(self._brokers)]
             try:
-                answer = await self._for_metadata.request(node, request, METADATA_VERSION, timeout)
-            except OSError:
+                return await self._for_metadata.ask(node, request, timeout)
+            except UncertainError:
                 self._turn += 1
-                continue
-            assert isinstance(answer, MetadataResponse)
-            return answer
         raise UncertainError("no broker answers")
 
     async def create_topic(
@@ -213,15 +223,12 @@ class SimulatedClient:
         done = (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
         async with asyncio.timeout(timeout):
             while True:
-                try:
+                with contextlib.suppress(UncertainError):
                     controller = (await self.metadata()).controller_id
                     if controller in self._brokers:
-                        answer = await self._connector.request(controller, request, CREATE_VERSION, 6.0)
-                        assert isinstance(answer, CreateTopicsResponse)
+                        answer = await self._connections.ask(controller, request, 6.0)
                         if answer.topics[0].error_code in done:
                             break
-                except (OSError, UncertainError):
-                    pass
                 await asyncio.sleep(RETRY_PAUSE_S)
             for partition in range(partitions):
                 await self.read_all(name, partition)
@@ -279,9 +286,9 @@ class SimulatedClient:
             while True:
                 self._turn += 1
                 node = self._brokers[self._turn % len(self._brokers)]
-                with contextlib.suppress(OSError):
-                    answer = await self._connector.request(node, request, INIT_PRODUCER_ID_VERSION, 5.0)
-                    if isinstance(answer, InitProducerIdResponse) and answer.error_code == ErrorCode.NONE:
+                with contextlib.suppress(UncertainError):
+                    answer = await self._connections.ask(node, request, 5.0)
+                    if answer.error_code == ErrorCode.NONE:
                         return Identity(answer.producer_id, answer.producer_epoch)
                 await asyncio.sleep(RETRY_PAUSE_S)
 
@@ -294,49 +301,18 @@ class SimulatedClient:
         acks: int = -1,
         timeout: float = 5.0,
         producer_id: int = -1,
-        sequence: int = -1,
-        key: bytes | None = None,
-        timestamp: int = 0,
-    ) -> int:
-        """Append one batch; the offset of its first record. Raises `RefusedError` or `UncertainError`.
-
-        `producer_id` and `sequence`: an idempotent producer's, in its first epoch. `key`, `timestamp` (ms): of all
-        records.
-        """
-        code, offset = await self.append(
-            topic,
-            partition,
-            values,
-            acks=acks,
-            timeout=timeout,
-            producer_id=producer_id,
-            sequence=sequence,
-            key=key,
-            timestamp=timestamp,
-        )
-        if code == ErrorCode.NONE:
-            return offset
-        if code in NOTHING_HAPPENED:
-            raise RefusedError(code)
-        raise UncertainError(code.name)
-
-    async def append(
-        self,
-        topic: str,
-        partition: int,
-        values: Sequence[bytes],
-        *,
-        acks: int,
-        timeout: float,
-        producer_id: int = -1,
         producer_epoch: int = 0,
         sequence: int = -1,
         key: bytes | None = None,
         compression: str = "none",
         timestamp: int = 0,
-    ) -> tuple[ErrorCode, int]:
-        """Send one batch, once: the leader's answer and the offset of its first record. Raises `UncertainError` without
-        an answer, `ValueError` for acks=0, which has no answer."""
+    ) -> int:
+        """Send one batch, once; the offset of its first record. Raises `RefusedError`, `UncertainError`, and
+        `ValueError` for acks=0, which has no answer.
+
+        `producer_id`, `producer_epoch` and `sequence`: an idempotent producer's. `key`, `timestamp` (ms): of all
+        records.
+        """
         if acks == 0:
             raise ValueError("an append with acks=0 has no answer")
         records = build_batch(
@@ -348,12 +324,10 @@ class SimulatedClient:
         batch = PartitionProduceData(index=partition, records=compressed(records, compression))
         data = TopicProduceData(name=topic, partition_data=[batch])
         request = ProduceRequest(acks=acks, timeout_ms=int(timeout * 1000), topic_data=[data])
-        answer = await self._ask_leader(topic, partition, request, PRODUCE_VERSION, timeout + 1)
-        assert isinstance(answer, ProduceResponse)
+        answer = await self._ask_leader(topic, partition, request, timeout + 1)
         response = answer.responses[0].partition_responses[0]
-        if response.error_code != ErrorCode.NONE:
-            self._forget(topic, partition)
-        return ErrorCode(response.error_code), response.base_offset
+        self._check(topic, partition, response.error_code, is_certain=response.error_code in NOTHING_HAPPENED)
+        return response.base_offset
 
     async def end(self, topic: str, partition: int, *, timeout: float, broker: int | None = None) -> int:
         """The high watermark of the leader, or of `broker`, whether or not it leads. Raises as `offset`."""
@@ -370,12 +344,9 @@ class SimulatedClient:
         without one. Raises `RefusedError`, and `UncertainError` without an answer."""
         query = ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
         request = ListOffsetsRequest(replica_id=-1, topics=[Topic(name=topic, partitions=[query])])
-        answer = await self._ask_leader(topic, partition, request, LIST_OFFSETS_VERSION, timeout, broker)
-        assert isinstance(answer, ListOffsetsResponse)
+        answer = await self._ask_leader(topic, partition, request, timeout, broker)
         state = answer.topics[0].partitions[0]
-        if state.error_code != ErrorCode.NONE:
-            self._forget(topic, partition)
-            raise RefusedError(ErrorCode(state.error_code))
+        self._check(topic, partition, state.error_code)
         return state.offset
 
     async def fetch(
@@ -386,12 +357,9 @@ class SimulatedClient:
         request = FetchRequest(
             max_wait_ms=int(max_wait * 1000), min_bytes=1, topics=[FetchTopic(topic=topic, partitions=[query])]
         )
-        answer = await self._ask_leader(topic, partition, request, FETCH_VERSION, timeout)
-        assert isinstance(answer, FetchResponse)
+        answer = await self._ask_leader(topic, partition, request, timeout)
         state = answer.responses[0].partitions[0]
-        if state.error_code != ErrorCode.NONE:
-            self._forget(topic, partition)
-            raise RefusedError(ErrorCode(state.error_code))
+        self._check(topic, partition, state.error_code)
         data = bytes(state.records or b"")
         records: list[Record] = []
         next_offset = offset
@@ -407,15 +375,10 @@ class SimulatedClient:
         and `UncertainError` if the deletion may have happened."""
         query = Topic(topic, [DeleteRecordsPartition(partition, offset)])
         request = DeleteRecordsRequest([query], int(timeout * 1000))
-        answer = await self._ask_leader(topic, partition, request, DELETE_RECORDS_VERSION, timeout + 1)
-        assert isinstance(answer, DeleteRecordsResponse)
+        answer = await self._ask_leader(topic, partition, request, timeout + 1)
         state = answer.topics[0].partitions[0]
-        if state.error_code == ErrorCode.NONE:
-            return state.low_watermark
-        self._forget(topic, partition)
-        if state.error_code == ErrorCode.REQUEST_TIMED_OUT:
-            raise UncertainError(ErrorCode(state.error_code).name)
-        raise RefusedError(ErrorCode(state.error_code))
+        self._check(topic, partition, state.error_code, is_certain=state.error_code != ErrorCode.REQUEST_TIMED_OUT)
+        return state.low_watermark
 
     async def read_all(self, topic: str, partition: int, timeout: float = 30.0, *, first: int = 0) -> list[Record]:
         """Every record from `first` to the high watermark, as soon as there is a leader that answers. Raises
@@ -431,39 +394,42 @@ class SimulatedClient:
                         fetched = await self.fetch(topic, partition, offset, max_wait=0.0)
                         records += fetched.records
                         offset = fetched.next_offset
-                except (RefusedError, UncertainError):
+                except NoResultError:
                     await asyncio.sleep(RETRY_PAUSE_S)
         return records
 
     def close(self) -> None:
         """Drop every connection."""
-        self._connector.close()
+        self._connections.close()
         self._for_metadata.close()
 
     def _forget(self, topic: str, partition: int) -> None:
         """Forget the leader, which is unreachable or does not lead; another broker may have newer metadata."""
         self._turn += self._leaders.pop((topic, partition), None) is not None
 
+    def _check(self, topic: str, partition: int, code: int, *, is_certain: bool = True) -> None:
+        """Raise `RefusedError` for an error code, or `UncertainError` if it is not certain that nothing happened."""
+        if code != ErrorCode.NONE:
+            self._forget(topic, partition)
+            raise (RefusedError if is_certain else UncertainError)(ErrorCode(code))
+
     async def _ask_leader(
-        self, topic: str, partition: int, request: Message, version: int, timeout: float, broker: int | None = None
-    ) -> Message:
+        self, topic: str, partition: int, request: Request[Response], timeout: float, broker: int | None = None
+    ) -> Response:
         """The answer of the leader, or of `broker`."""
         try:
             async with asyncio.timeout(timeout):
                 leader = self._leaders.get((topic, partition)) if broker is None else broker
                 if leader is None:
                     leader = await self.leader_of(topic, partition)
-                return await self._connector.request(leader, request, version, timeout)
-        except OSError as error:
+                return await self._connections.ask(leader, request, timeout)
+        except (TimeoutError, UncertainError) as error:
             self._forget(topic, partition)
             raise UncertainError(str(error) or type(error).__name__) from error
 
 
 # ---- A member of a consumer group.
 
-FIND_VERSION, JOIN_VERSION, SYNC_VERSION, HEARTBEAT_VERSION, LEAVE_VERSION = 4, 9, 5, 4, 5
-COMMIT_VERSION, FETCH_VERSION, DELETE_VERSION = 9, 9, 2
-GROUP_ANSWER_MAX_BYTES = 1 << 20
 FIND_TIMEOUT_S, LEAVE_TIMEOUT_S = 1.0, 2.0
 TYPE, BY_TURNS = "consumer", "by-turns"
 
@@ -476,22 +442,12 @@ _REPLACED: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INST
 LEFT: Final = frozenset({ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION}) | _REPLACED
 """Errors after which a member must rejoin; after others it stays in its generation."""
 
-Answer = TypeVar("Answer", bound=Message)
-
-
-class GroupError(Exception):
-    """The coordinator refused with this error code; the request had no effect."""
-
-    def __init__(self, code: ErrorCode) -> None:
-        super().__init__(code.name)
-        self.code = code
-
 
 class GroupClient:
     """One member, or a client that only fetches offsets. Timeouts are in seconds.
 
-    Every method raises `GroupError` for a refusal and `OSError` without an answer; if the coordinator may have moved,
-    the next call looks it up again.
+    Every method raises `RefusedError`, and `UncertainError` without an answer; if the coordinator may have moved, the
+    next call looks it up again.
     """
 
     def __init__(
@@ -504,7 +460,7 @@ class GroupClient:
         self._session_ms = session_ms
         self._instance = instance
         self._brokers = sorted(brokers)
-        self._connector = PeerConnector(-1, brokers, response_max_bytes=GROUP_ANSWER_MAX_BYTES)
+        self._connections = BrokerConnections(brokers)
         self._member = ""
         self._coordinator: int | None = None
 
@@ -516,7 +472,7 @@ class GroupClient:
             request = JoinGroupRequest(
                 self._group, self._session_ms, self._session_ms, self._member, self._instance, TYPE, protocols
             )
-            joined = await self._ask(request, JoinGroupResponse, JOIN_VERSION, patience_s)
+            joined = await self._ask(request, patience_s)
             if joined.error_code != ErrorCode.MEMBER_ID_REQUIRED:
                 break
             self._member = joined.member_id
@@ -528,14 +484,14 @@ class GroupClient:
             for number, name in enumerate(names)
         ]
         sync = SyncGroupRequest(self._group, self.generation, self._member, self._instance, assignments=shares)
-        assigned = await self._ask(sync, SyncGroupResponse, SYNC_VERSION, patience_s)
+        assigned = await self._ask(sync, patience_s)
         self._check(assigned.error_code)
         return [int(text) for text in assigned.assignment.split()]
 
     async def heartbeat(self, timeout: float = 2.0) -> None:
         """Send a heartbeat."""
         beat = HeartbeatRequest(self._group, self.generation, self._member, self._instance)
-        self._check((await self._ask(beat, HeartbeatResponse, HEARTBEAT_VERSION, timeout)).error_code)
+        self._check((await self._ask(beat, timeout)).error_code)
 
     async def commit(self, topic: str, offsets: Mapping[int, int], timeout: float = 6.0) -> dict[int, ErrorCode]:
         """Commit offsets, once: the answer for each partition."""
@@ -543,7 +499,7 @@ class GroupClient:
         request = OffsetCommitRequest(
             self._group, self.generation, self._member, self._instance, topics=[Topic(topic, places)]
         )
-        answer = await self._ask(request, OffsetCommitResponse, COMMIT_VERSION, timeout)
+        answer = await self._ask(request, timeout)
         codes = {state.partition_index: ErrorCode(state.error_code) for state in answer.topics[0].partitions}
         for code in codes.values():
             self._learn(code)
@@ -552,7 +508,7 @@ class GroupClient:
     async def committed(self, topic: str, partitions: Sequence[int], timeout: float = 2.0) -> dict[int, int]:
         """The committed offsets of these partitions; -1 without one."""
         query = OffsetFetchRequestGroup(self._group, topics=[OffsetFetchRequestTopic(topic, list(partitions))])
-        answer = await self._ask(OffsetFetchRequest(groups=[query]), OffsetFetchResponse, FETCH_VERSION, timeout)
+        answer = await self._ask(OffsetFetchRequest(groups=[query]), timeout)
         (group,) = answer.groups
         self._check(group.error_code)
         return {
@@ -563,7 +519,7 @@ class GroupClient:
 
     async def delete(self, timeout: float = 6.0) -> ErrorCode:
         """Delete the group with its offsets, once: the answer."""
-        answer = await self._ask(DeleteGroupsRequest([self._group]), DeleteGroupsResponse, DELETE_VERSION, timeout)
+        answer = await self._ask(DeleteGroupsRequest([self._group]), timeout)
         code = ErrorCode(answer.results[0].error_code)
         self._learn(code)
         return code
@@ -577,41 +533,35 @@ class GroupClient:
         """Send a LeaveGroup request without requiring an answer, and close every connection."""
         if self._member:
             request = LeaveGroupRequest(self._group, members=[MemberIdentity(self._member, self._instance)])
-            with contextlib.suppress(OSError, GroupError):
-                await self._ask(request, LeaveGroupResponse, LEAVE_VERSION, LEAVE_TIMEOUT_S)
-        self._connector.close()
+            with contextlib.suppress(NoResultError):
+                await self._ask(request, LEAVE_TIMEOUT_S)
+        self._connections.close()
 
     # --- the coordinator
 
-    async def _ask(self, request: Message, answer: type[Answer], version: int, timeout: float) -> Answer:
+    async def _ask(self, request: Request[Response], timeout: float) -> Response:
         if self._coordinator is None:
             self._coordinator = await self._find()
         try:
-            response = await self._connector.request(self._coordinator, request, version, timeout)
-        except OSError:
+            return await self._connections.ask(self._coordinator, request, timeout)
+        except UncertainError:
             self._coordinator = None
             raise
-        assert isinstance(response, answer)
-        return response
 
     async def _find(self) -> int:
         self._brokers.append(self._brokers.pop(0))  # a broker that is cut off keeps naming the old coordinator
         request = FindCoordinatorRequest(coordinator_keys=[self._group])
         for node in tuple(self._brokers):
-            try:
-                answer = await self._connector.request(node, request, FIND_VERSION, FIND_TIMEOUT_S)
-            except OSError:
-                continue
-            assert isinstance(answer, FindCoordinatorResponse)
-            (coordinator,) = answer.coordinators
-            if coordinator.error_code == ErrorCode.NONE:
-                return coordinator.node_id
-        raise GroupError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            with contextlib.suppress(UncertainError):
+                (coordinator,) = (await self._connections.ask(node, request, FIND_TIMEOUT_S)).coordinators
+                if coordinator.error_code == ErrorCode.NONE:
+                    return coordinator.node_id
+        raise RefusedError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def _check(self, code: int) -> None:
         if code != ErrorCode.NONE:
             self._learn(ErrorCode(code))
-            raise GroupError(ErrorCode(code))
+            raise RefusedError(ErrorCode(code))
 
     def _learn(self, code: ErrorCode) -> None:
         if code in _MOVED:

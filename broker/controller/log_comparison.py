@@ -9,21 +9,16 @@ restarts gets another broker epoch, and the answer of its earlier process no lon
 import asyncio
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from broker.controller.controller import Controller, ControllerDecision, LogsFound
 from broker.controller.image import MetadataImage
 from broker.controller.partition_elections import LogEnd, waits_for_logs
 from broker.errors import ErrorCode, ProtocolError
 from broker.peers import Peers
-from broker.protocol.messages.partition_apis import (
-    GetReplicaLogInfoRequest,
-    GetReplicaLogInfoResponse,
-    GetReplicaLogInfoTopicPartitions,
-)
+from broker.protocol.messages.partition_apis import GetReplicaLogInfoRequest, GetReplicaLogInfoTopicPartitions
 from broker.trace import Tracer
 
-LOG_INFO_VERSION = 0
 REQUEST_TIMEOUT_S = 1.0
 RETRY_S = 0.2
 MAX_AT_ONCE = 500  # partitions; their requests and records are far below the limits
@@ -130,10 +125,7 @@ class LogComparison:
             topics.setdefault(topic_id, GetReplicaLogInfoTopicPartitions(topic_id, [])).partitions.append(index)
         request = GetReplicaLogInfoRequest(self._node_id, list(topics.values()))
         try:
-            response = cast(
-                GetReplicaLogInfoResponse,
-                await self._peers.request(broker, request, LOG_INFO_VERSION, REQUEST_TIMEOUT_S),
-            )
+            response = await self._peers.request(broker, request, REQUEST_TIMEOUT_S)
         except (ConnectionError, TimeoutError):
             return {}
         return {

@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections.abc import Callable, Iterable
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from broker.config import BrokerConfig
 from broker.controller.image import MetadataImage
@@ -16,14 +16,12 @@ from broker.groups.memory_quota import Account
 from broker.groups.shard import Shard
 from broker.mutants import Mutants
 from broker.peers import Peers
-from broker.protocol.messages.topic_apis import CreateTopicsResponse
 from broker.protocol.schema import Message
 from broker.replica.background import Background
 from broker.replica.leader import PartitionLeader
 from broker.replica.manager import ReplicaManager
 from broker.trace import Tracer
 
-CREATE_TOPICS_VERSION = 7
 DELETED_AT_MOST = 10_000  # deleted topics that are remembered for partitions that this broker leads later
 _CREATED = (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
 
@@ -201,11 +199,10 @@ class GroupCoordinator:
         if controller is None:
             return
         try:
-            request = creation(self._config)
-            answer = await self._peers.request(controller, request, CREATE_TOPICS_VERSION, CREATION_TIMEOUT_S + 1)
+            answer = await self._peers.request(controller, creation(self._config), CREATION_TIMEOUT_S + 1)
         except (ConnectionError, TimeoutError):
             return  # the next FindCoordinator request tries again
-        (result,) = cast(CreateTopicsResponse, answer).topics
+        (result,) = answer.topics
         if result.error_code not in _CREATED:
             code, reason = ErrorCode(result.error_code), result.error_message or ""
             self._tracer.emit("offsets_topic_refused", error=code.name, reason=reason)

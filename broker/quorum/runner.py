@@ -688,8 +688,7 @@ class QuorumRunner:
         response: Response | None = None
         refused = False
         try:
-            message, version = encode_request(request, to)
-            answer = await self._connector.request(to, message, version, self._settings.request_timeout_s)
+            answer = await self._connector.request(to, encode_request(request, to), self._settings.request_timeout_s)
             response = decode_response(request, answer)
         except (ConnectionError, TimeoutError) as error:
             refused = isinstance(error, ConnectionRefusedError)

@@ -9,6 +9,7 @@ from typing import Any, Final
 from broker.errors import ErrorCode
 from broker.protocol.messages import fetch, quorum_apis
 from broker.protocol.records import CorruptBatch, validate_batches
+from broker.protocol.request import Request as RequestMessage
 from broker.protocol.schema import Message, QuorumTopic, Topic
 from broker.quorum.messages import (
     BeginRequest,
@@ -29,11 +30,6 @@ METADATA_TOPIC_ID = (1).to_bytes(16, "big")
 PARTITION = 0
 NO_NODE = -1
 
-VOTE_VERSION = 2
-BEGIN_VERSION = 1
-END_VERSION = 1
-FETCH_VERSION = 17
-SNAPSHOT_VERSION = 1
 FIRST_VERSION_WITH_DIVERGENCE = 12
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 
@@ -49,10 +45,10 @@ class MalformedResponseError(ValueError):
 # --- requests, outgoing
 
 
-def encode_request(request: Request, to: int) -> tuple[Message, int]:
-    """The message for a request to a voter, and the version to send it in."""
+def encode_request(request: Request, to: int) -> RequestMessage[Any]:
+    """The message for a request to a voter."""
     if isinstance(request, VoteRequest):
-        return _vote_request(request, to), VOTE_VERSION
+        return _vote_request(request, to)
     if isinstance(request, BeginRequest):
         partition = quorum_apis.BeginQuorumEpochPartitionData(
             partition_index=PARTITION,
@@ -61,15 +57,15 @@ def encode_request(request: Request, to: int) -> tuple[Message, int]:
             leader_epoch=request.epoch,
         )
         topics = [QuorumTopic(topic_name=METADATA_TOPIC, partitions=[partition])]
-        return quorum_apis.BeginQuorumEpochRequest(request.cluster_id, to, topics), BEGIN_VERSION
+        return quorum_apis.BeginQuorumEpochRequest(request.cluster_id, to, topics)
     if isinstance(request, EndRequest):
-        return _end_request(request), END_VERSION
+        return _end_request(request)
     if isinstance(request, SnapshotRequest):
-        return _snapshot_request(request), SNAPSHOT_VERSION
-    return _fetch_request(request), FETCH_VERSION
+        return _snapshot_request(request)
+    return _fetch_request(request)
 
 
-def _vote_request(request: VoteRequest, to: int) -> Message:
+def _vote_request(request: VoteRequest, to: int) -> quorum_apis.VoteRequest:
     partition = quorum_apis.VotePartitionData(
         partition_index=PARTITION,
         replica_epoch=request.epoch,
@@ -83,7 +79,7 @@ def _vote_request(request: VoteRequest, to: int) -> Message:
     return quorum_apis.VoteRequest(cluster_id=request.cluster_id, voter_id=to, topics=topics)
 
 
-def _end_request(request: EndRequest) -> Message:
+def _end_request(request: EndRequest) -> quorum_apis.EndQuorumEpochRequest:
     partition = quorum_apis.EndQuorumEpochPartitionData(
         partition_index=PARTITION,
         leader_id=_wire_id(request.leader_id),
@@ -94,7 +90,7 @@ def _end_request(request: EndRequest) -> Message:
     return quorum_apis.EndQuorumEpochRequest(cluster_id=request.cluster_id, topics=topics)
 
 
-def _fetch_request(request: FetchRequest) -> Message:
+def _fetch_request(request: FetchRequest) -> fetch.FetchRequest:
     partition = fetch.FetchPartition(
         partition=PARTITION,
         current_leader_epoch=request.epoch,
@@ -112,7 +108,7 @@ def _fetch_request(request: FetchRequest) -> Message:
     )
 
 
-def _snapshot_request(request: SnapshotRequest) -> Message:
+def _snapshot_request(request: SnapshotRequest) -> quorum_apis.FetchSnapshotRequest:
     partition = quorum_apis.PartitionSnapshot(
         partition=PARTITION,
         current_leader_epoch=request.epoch,

@@ -15,7 +15,6 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from functools import partial
-from typing import cast
 
 from broker.config import BrokerConfig
 from broker.errors import ErrorCode
@@ -30,7 +29,6 @@ from broker.protocol.messages.fetch import (
 )
 from broker.protocol.messages.offset_apis import (
     OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
@@ -65,7 +63,6 @@ class AnswerSize:
 
 
 FETCH_VERSION = 15
-EPOCH_END_VERSION = 4
 BELOW_LOCAL = (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE)
 BACKOFF_MIN = 0.01  # seconds; doubles with every consecutive error
 
@@ -186,10 +183,7 @@ class LeaderFetcher:
                     for followed, question in questions
                 ],
             )
-            response = cast(
-                OffsetForLeaderEpochResponse,
-                await self._peers.request(self.leader_id, request, EPOCH_END_VERSION, self._timeout),
-            )
+            response = await self._peers.request(self.leader_id, request, self._timeout)
             answers = {(t.topic, p.partition): p for t in response.topics for p in t.partitions}
             for followed, _ in questions:
                 answer = answers.get(followed.partition.key)
@@ -245,7 +239,7 @@ class LeaderFetcher:
         asked_at = loop.time()
         try:
             request = self._request(polled)
-            response = cast(FetchResponse, await self._peers.request(self.leader_id, request, FETCH_VERSION, timeout))
+            response = await self._peers.request(self.leader_id, request, timeout, FETCH_VERSION)
             size = sum([len(p.records or b"") for t in response.responses for p in t.partitions])
             self._size.answered(size, loop.time() - asked_at)
             return response
@@ -261,7 +255,7 @@ class LeaderFetcher:
             request = OffsetForLeaderEpochRequest(replica_id=self._config.node_id)
             # A lost connection ends the fetch too, which is sufficient.
             with contextlib.suppress(ConnectionError, TimeoutError):
-                await self._peers.request(self.leader_id, request, EPOCH_END_VERSION, self._timeout)
+                await self._peers.request(self.leader_id, request, self._timeout)
 
         self._background.run(ask(), f"nudge of leader {self.leader_id}")
 

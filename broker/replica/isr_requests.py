@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import cast
 from weakref import WeakKeyDictionary
 
 from broker.config import BrokerConfig
@@ -11,7 +10,6 @@ from broker.peers import Peers
 from broker.protocol.messages.partition_apis import (
     AlterPartitionData,
     AlterPartitionRequest,
-    AlterPartitionResponse,
     AlterPartitionResult,
     AlterPartitionTopicData,
     BrokerState,
@@ -20,7 +18,6 @@ from broker.replica.background import Background, end
 from broker.replica.leader import IsrProposal, PartitionLeader
 from broker.replica.partition import Partition
 
-ALTER_PARTITION_VERSION = 3
 NOT_APPLIED = frozenset({ErrorCode.INELIGIBLE_REPLICA, ErrorCode.INVALID_REQUEST})
 """The controller has checked the proposal against its partition epoch and refused it."""
 SETTLED_BY_METADATA = frozenset(
@@ -105,10 +102,7 @@ class IsrChangeSender:
         if controller is None:
             return False
         try:
-            response = cast(
-                AlterPartitionResponse,
-                await self._peers.request(controller, self._request(sent), ALTER_PARTITION_VERSION, self._timeout),
-            )
+            response = await self._peers.request(controller, self._request(sent), self._timeout)
         except (ConnectionError, TimeoutError):
             return False
         if response.error_code != ErrorCode.NONE:

@@ -15,7 +15,7 @@ meanwhile. Nothing of the replica changes before the last step, which is crash-s
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar
 
 from broker.config import BrokerConfig
 from broker.errors import ErrorCode
@@ -30,13 +30,12 @@ from broker.protocol.messages.offset_apis import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
-    ListOffsetsResponse,
     OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from broker.protocol.schema import Message, Topic
+from broker.protocol.request import Request, Response
+from broker.protocol.schema import Topic
 from broker.replica.followed_partition import FollowedPartition
 from broker.replica.partition import Partition
 from broker.replica.remote_state import RemoteState, RemoteStateError
@@ -212,9 +211,6 @@ def _start(bootstrap: Bootstrap, log_start: int, place: LogPlace) -> Step:
 
 # ---- The questions and answers, and what is done.
 
-LIST_OFFSETS_VERSION = 11
-EPOCH_END_VERSION = 4
-
 
 class _RefusedError(Exception):
     """The leader did not answer a question."""
@@ -295,7 +291,7 @@ class TieredStart:
         question = ListOffsetsPartition(followed.partition.index, followed.follower.leader_epoch, timestamp)
         topic = Topic(followed.partition.topic, [question])
         request = ListOffsetsRequest(replica_id=self._config.node_id, topics=[topic])
-        response = cast(ListOffsetsResponse, await self._response(followed, request, LIST_OFFSETS_VERSION))
+        response = await self._response(followed, request)
         answer = _answer(partition for topic in response.topics for partition in topic.partitions)
         return LogPlace(answer.offset, answer.leader_epoch)
 
@@ -303,12 +299,12 @@ class TieredStart:
         question = OffsetForLeaderPartition(followed.partition.index, followed.follower.leader_epoch, epoch)
         topic = OffsetForLeaderTopic(followed.partition.topic, [question])
         request = OffsetForLeaderEpochRequest(replica_id=self._config.node_id, topics=[topic])
-        response = cast(OffsetForLeaderEpochResponse, await self._response(followed, request, EPOCH_END_VERSION))
+        response = await self._response(followed, request)
         answer = _answer(partition for topic in response.topics for partition in topic.partitions)
         return LogPlace(answer.end_offset, answer.leader_epoch)
 
-    async def _response(self, followed: FollowedPartition, request: Message, version: int) -> Message:
-        return await self._peers.request(followed.follower.leader_id, request, version, self._timeout)
+    async def _response(self, followed: FollowedPartition, request: Request[Response]) -> Response:
+        return await self._peers.request(followed.follower.leader_id, request, self._timeout)
 
     async def _finish(self, followed: FollowedPartition, step: Step) -> bool:
         match step:

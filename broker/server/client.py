@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from struct import Struct
 from typing import cast
 
-from broker.protocol.api import Api, ApiKey, api_of, decode_response_header, encode_request
+from broker.protocol.api import ApiKey, api_of, decode_response_header, encode_request
 from broker.protocol.codec import DecodeError, decode
+from broker.protocol.request import Request, Response
 from broker.protocol.schema import Message
 from broker.quorum.wire import METADATA_TOPIC_ID
 from broker.server.frames import FrameBuffer, FrameError, Unlimited
@@ -316,14 +317,15 @@ class Link:
         while True:
             count += 1
             try:
-                request, version = steps.send(answer)
+                request = steps.send(answer)
             except StopIteration as done:
                 lifetime_ms: int = done.value
                 return lifetime_ms
+            version = api_of(request).max_version
             # Other requests have correlation ids >= 0.
             body = await connection.send(-count, encode_request(request, version, -count, None))
             try:
-                answer = _decode(api_of(request), version, body)
+                answer = decode_answer(request, version, body)
             except DecodeError as error:
                 raise LoginError(f"an answer cannot be decoded: {error}") from error
 
@@ -382,18 +384,23 @@ class PeerConnector:
         """Replace the addresses of the brokers by those of the registered ones."""
         self._brokers = dict(addresses)
 
-    async def request(self, node_id: int, message: Message, version: int, timeout: float) -> Message:
+    async def request(
+        self, node_id: int, message: Request[Response], timeout: float, version: int | None = None
+    ) -> Response:
         """Send a request to a broker and return its answer. `timeout`: seconds without a byte, connecting included.
+        `version`: of the request; None for the newest.
 
         Raises `TimeoutError` (the connection is dropped, so that a late answer cannot be taken for the next request's)
         or `ConnectionError`. After either the request may or may not have been handled.
         """
         if self._closed:
             raise ConnectionError("this broker is stopping")
+        api = api_of(message)
+        if version is None:
+            version = api.max_version
         if node_id == self._node_id and self._local is not None:
             async with asyncio.timeout(timeout):
-                return await self._local(message, version)
-        api = api_of(message)
+                return cast(Response, await self._local(message, version))
         if _fetches_metadata(api.key, message):
             link = self._link(node_id, "quorum-fetch", as_controller=True)
         else:
@@ -416,7 +423,7 @@ class PeerConnector:
                 raise
             raise ConnectionError(f"{link.name}: the connection was dropped") from None
         try:
-            return _decode(api, version, body)
+            return decode_answer(message, version, body)
         except DecodeError as error:
             connection.drop(f"undecodable answer: {error}")
             raise ConnectionError(f"{link.name}: undecodable answer: {error}") from error
@@ -459,7 +466,8 @@ def _fetches_metadata(key: ApiKey, message: Message) -> bool:
     return key is ApiKey.FETCH and any(topic.topic_id == METADATA_TOPIC_ID for topic in message.topics)  # type: ignore[attr-defined]
 
 
-def _decode(api: Api, version: int, body: memoryview) -> Message:
+def decode_answer(request: Request[Response], version: int, body: memoryview) -> Response:
+    """The answer to a request that was sent in this version. Raises `DecodeError`."""
+    api = api_of(request)
     _, position = decode_response_header(api, version, body)
-    message, _ = decode(api.response, version, body, position)
-    return message
+    return cast(Response, decode(api.response, version, body, position)[0])

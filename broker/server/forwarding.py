@@ -79,7 +79,6 @@ def caller_of(principal: bytes, address: bytes) -> Caller:
     return Caller(f"{encoded_caller.type}:{encoded_caller.name}", host)
 
 
-ENVELOPE_VERSION = 0
 LENGTH_BYTES = 4  # the length field of a frame; the content of an envelope has none
 DEFAULT_TIMEOUT_MS = 10_000  # for requests without a timeout field
 LONGEST_TIMEOUT_MS = 60_000  # clients use 30 s; the bound limits how long the broker retries for a client
@@ -135,8 +134,7 @@ class ControllerForwarding:
             envelope.request_principal, envelope.client_host_address = principal_bytes(caller), address_bytes(caller)
         timeout = timeout_of(request) + self._request_timeout_s
         try:
-            answer = await self._peers.request(controller, envelope, ENVELOPE_VERSION, timeout)
-            assert isinstance(answer, EnvelopeResponse)
+            answer = await self._peers.request(controller, envelope, timeout)
             return _opened(api_of(request), version, answer)
         except ConnectionRefusedError:
             return refused(request, ProtocolError(ErrorCode.NOT_CONTROLLER, f"controller {controller} does not listen"))

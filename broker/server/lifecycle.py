@@ -18,21 +18,17 @@ from broker.mutants import Mutants
 from broker.peers import Peers
 from broker.protocol.messages.broker_apis import (
     BrokerHeartbeatRequest,
-    BrokerHeartbeatResponse,
     BrokerRegistrationRequest,
-    BrokerRegistrationResponse,
     Listener,
     TieredStarts,
 )
-from broker.protocol.schema import Message
+from broker.protocol.request import Request, Response
 from broker.server.lease import Lease
 from broker.trace import Tracer
 
 RETRY_MIN = 0.02  # seconds between attempts without a controller; doubles up to the maximum
 RETRY_MAX = 0.2
 SESSIONS_OF_PATIENCE = 3  # session timeouts for which another process may seem alive under this node.id
-REGISTRATION_VERSION = 4
-HEARTBEAT_VERSION = 1
 _GONE = (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED)
 
 
@@ -97,7 +93,7 @@ class BrokerLifecycle:
             if self.broker_epoch >= 0 and self._controller_id() != voter:
                 with suppress(ConnectionError, TimeoutError):
                     timeout = self._config.quorum_request_timeout_ms / 1000
-                    await self._connector.request(voter, self._heartbeat(), HEARTBEAT_VERSION, timeout)
+                    await self._connector.request(voter, self._heartbeat(), timeout)
             await asyncio.sleep(self._config.broker_session_timeout_ms / 1000)
 
     def heartbeat_soon(self) -> None:
@@ -114,8 +110,8 @@ class BrokerLifecycle:
         try:
             async with asyncio.timeout(timeout):
                 while True:
-                    response = await self._ask_controller(self._heartbeat(want_shut_down=True), HEARTBEAT_VERSION)
-                    if isinstance(response, BrokerHeartbeatResponse) and response.should_shut_down:
+                    response = await self._ask_controller(self._heartbeat(want_shut_down=True))
+                    if response is not None and response.should_shut_down:
                         break
                     await asyncio.sleep(RETRY_MAX)
         except TimeoutError:
@@ -142,8 +138,8 @@ class BrokerLifecycle:
         patience_s = SESSIONS_OF_PATIENCE * self._config.broker_session_timeout_ms / 1000
         refused_at: float | None = None
         while True:
-            response = await self._ask_controller(request, REGISTRATION_VERSION)
-            if not isinstance(response, BrokerRegistrationResponse) or response.error_code == ErrorCode.NOT_CONTROLLER:
+            response = await self._ask_controller(request)
+            if response is None or response.error_code == ErrorCode.NOT_CONTROLLER:
                 refused_at = None
             else:
                 if response.error_code == ErrorCode.NONE:
@@ -172,12 +168,12 @@ class BrokerLifecycle:
         while True:
             sent_at, term = loop.time(), self._lease.term
             self._news.clear()
-            response = await self._ask_controller(self._heartbeat(), HEARTBEAT_VERSION)
-            error = response.error_code if isinstance(response, BrokerHeartbeatResponse) else None
+            response = await self._ask_controller(self._heartbeat())
+            error = None if response is None else response.error_code
             if error in _GONE:
                 self._show_fenced(True)
                 return
-            if not isinstance(response, BrokerHeartbeatResponse) or error != ErrorCode.NONE:
+            if response is None or error != ErrorCode.NONE:
                 await self._pause()
                 continue
             self._show_fenced(response.is_fenced)
@@ -209,14 +205,14 @@ class BrokerLifecycle:
             else:
                 self.unfenced.set()
 
-    async def _ask_controller(self, request: Message, version: int) -> Message | None:
+    async def _ask_controller(self, request: Request[Response]) -> Response | None:
         """The controller's answer; None when the controller is unknown or does not answer."""
         controller = self._controller_id()
         if controller is None:
             return None
         try:
             timeout = self._config.quorum_request_timeout_ms / 1000
-            return await self._connector.request(controller, request, version, timeout)
+            return await self._connector.request(controller, request, timeout)
         except (ConnectionError, TimeoutError):
             return None
 

@@ -9,22 +9,19 @@ from broker.protocol.messages.credential_apis import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
     SaslHandshakeRequest,
-    SaslHandshakeResponse,
 )
-from broker.protocol.schema import Message
+from broker.protocol.request import Request
 from broker.security.passwords import Password
 from broker.security.sasl import PLAIN
 from broker.security.scram import MECHANISMS, ScramClient, ScramError
-
-HANDSHAKE_VERSION, AUTHENTICATE_VERSION = 1, 2
 
 
 class LoginError(Exception):
     """Another broker has refused this broker's authentication. The message contains no credential."""
 
 
-Steps = Generator[tuple[Message, int], Message | None, int]
-"""Requests with their versions; the answer to each is sent into the generator. Returns the lifetime of the
+Steps = Generator[Request[Any], Any, int]
+"""Requests, each in its newest version; the answer to each is sent into the generator. Returns the lifetime of the
 authentication in ms; 0: as long as the connection. Raises `LoginError`."""
 
 
@@ -42,8 +39,7 @@ PLAINTEXT = Approach()
 
 def log_in(mechanism: str, user: str, password: Password, nonce: str) -> Steps:
     """Authenticate this broker; a `nonce` is used only once."""
-    answer = yield SaslHandshakeRequest(mechanism), HANDSHAKE_VERSION
-    assert isinstance(answer, SaslHandshakeResponse)
+    answer = yield SaslHandshakeRequest(mechanism)
     if answer.error_code != ErrorCode.NONE:
         raise LoginError(f"it does not accept {mechanism}, only {', '.join(answer.mechanisms) or 'no mechanism'}")
     if mechanism == PLAIN:
@@ -59,9 +55,8 @@ def log_in(mechanism: str, user: str, password: Password, nonce: str) -> Steps:
     return last_answer.session_lifetime_ms
 
 
-def _say(token: bytes) -> Generator[tuple[Message, int], Message | None, SaslAuthenticateResponse]:
-    answer = yield SaslAuthenticateRequest(auth_bytes=token), AUTHENTICATE_VERSION
-    assert isinstance(answer, SaslAuthenticateResponse)
+def _say(token: bytes) -> Generator[Request[Any], SaslAuthenticateResponse, SaslAuthenticateResponse]:
+    answer = yield SaslAuthenticateRequest(auth_bytes=token)
     if answer.error_code != ErrorCode.NONE:
         raise LoginError(answer.error_message or ErrorCode(answer.error_code).name)
     return answer

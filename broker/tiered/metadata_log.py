@@ -1,25 +1,20 @@
 """Requests to the leaders of `__remote_log_metadata`: appends and reads, over the network or to this broker itself."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from broker.errors import ErrorCode
 from broker.peers import Peers
-from broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
-from broker.protocol.messages.producer_apis import (
-    PartitionProduceData,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-)
-from broker.protocol.messages.topic_apis import CreateTopicsRequest, CreateTopicsResponse
+from broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from broker.protocol.messages.producer_apis import PartitionProduceData, ProduceRequest, TopicProduceData
+from broker.protocol.messages.topic_apis import CreateTopicsRequest
 from broker.replica.manager import ReplicaManager
 from broker.replica.partition import ALL
 from broker.replica.reads import FetchLimits, FetchPosition, PartitionRead
 from broker.tiered.metadata_topic import CREATION_TIMEOUT_S
 from broker.tiered.remote_storage_rules import METADATA_TOPIC
 
-FETCH_VERSION, PRODUCE_VERSION, CREATE_TOPICS_VERSION = 15, 9, 7
+FETCH_VERSION, PRODUCE_VERSION = 15, 9
 FETCH_BYTES = 1 << 20
 
 
@@ -68,10 +63,10 @@ class MetadataLog:
         data = TopicProduceData(METADATA_TOPIC, partition_data=[PartitionProduceData(index, batch)])
         request = ProduceRequest(acks=ALL, timeout_ms=int(self.timeout_s * 1000), topic_data=[data])
         try:
-            answer = await self._peers.request(leader, request, PRODUCE_VERSION, 2 * self.timeout_s)
+            answer = await self._peers.request(leader, request, 2 * self.timeout_s, PRODUCE_VERSION)
         except (ConnectionError, TimeoutError) as error:
             raise PublishError(f"{METADATA_TOPIC}-{index}: {type(error).__name__}") from error
-        (result,) = cast(ProduceResponse, answer).responses[0].partition_responses
+        (result,) = answer.responses[0].partition_responses
         return ErrorCode(result.error_code), result.base_offset
 
     async def read(self, leader: int, topic_id: bytes, positions: Sequence[Position]) -> list[MetadataAnswer]:
@@ -90,10 +85,10 @@ class MetadataLog:
         topic = FetchTopic(topic=METADATA_TOPIC, topic_id=topic_id, partitions=partitions)
         request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=8 * FETCH_BYTES, topics=[topic])
         try:
-            answer = await self._peers.request(leader, request, FETCH_VERSION, self.timeout_s)
+            answer = await self._peers.request(leader, request, self.timeout_s, FETCH_VERSION)
         except (ConnectionError, TimeoutError):
             return []
-        found = [partition for each in cast(FetchResponse, answer).responses for partition in each.partitions]
+        found = [partition for each in answer.responses for partition in each.partitions]
         return [read for partition in found if (read := _answer_of(partition)) is not None]
 
     def _read_locally(self, topic_id: bytes, positions: Sequence[Position]) -> list[MetadataAnswer]:
@@ -114,10 +109,10 @@ class MetadataLog:
     async def create(self, controller: int, request: CreateTopicsRequest) -> str | None:
         """Create the topic; returns why it was refused, None if it exists now or if that is unknown."""
         try:
-            answer = await self._peers.request(controller, request, CREATE_TOPICS_VERSION, CREATION_TIMEOUT_S + 1)
+            answer = await self._peers.request(controller, request, CREATION_TIMEOUT_S + 1)
         except (ConnectionError, TimeoutError):
             return None
-        (result,) = cast(CreateTopicsResponse, answer).topics
+        (result,) = answer.topics
         if result.error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
             return None
         return f"{ErrorCode(result.error_code).name}: {result.error_message}"

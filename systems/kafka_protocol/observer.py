@@ -20,7 +20,6 @@ from typing import Any, Final
 from broker.errors import ErrorCode
 from broker.protocol.messages.cluster_apis import (
     DescribeClusterRequest,
-    DescribeClusterResponse,
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
@@ -30,7 +29,6 @@ from broker.protocol.messages.config_apis import (
     IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
-    IncrementalAlterConfigsResponse,
 )
 from broker.protocol.messages.offset_apis import (
     EARLIEST_LOCAL_TIMESTAMP,
@@ -40,14 +38,12 @@ from broker.protocol.messages.offset_apis import (
     LATEST_TIMESTAMP,
     ListOffsetsPartition,
     ListOffsetsRequest,
-    ListOffsetsResponse,
 )
 from broker.protocol.messages.partition_apis import (
     PREFERRED,
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
     ElectLeadersRequest,
-    ElectLeadersResponse,
     ElectLeadersTopicPartitions,
     ReassignablePartition,
 )
@@ -55,7 +51,6 @@ from broker.protocol.messages.quorum_apis import (
     DescribeQuorumPartitionData,
     DescribeQuorumPartitionResult,
     DescribeQuorumRequest,
-    DescribeQuorumResponse,
     ReplicaState,
 )
 from broker.protocol.messages.topic_apis import (
@@ -63,12 +58,12 @@ from broker.protocol.messages.topic_apis import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
-    CreateTopicsResponse,
 )
-from broker.protocol.schema import Message, QuorumTopic, Topic
+from broker.protocol.request import Request, Response
+from broker.protocol.schema import QuorumTopic, Topic
+from nemeses.scheduling import REAL_TIME, Scheduler
 from systems.errors import ClusterError, InputError
 from systems.kafka_protocol import requests
-from systems.kafka_protocol.transport import Answer, Asking, SocketAsking
 from systems.view import (
     COMMITTED_END,
     LAST_TIERED,
@@ -111,6 +106,7 @@ ASK_S = 0.7
 FETCHED_S = 3.0  # a voter counts as alive if its last fetch from the leader is at most this old
 CREATE_S = 5.0
 METADATA_TOPIC = "__cluster_metadata"
+_QUORUM_QUERY: Final = DescribeQuorumRequest(topics=[QuorumTopic(METADATA_TOPIC, [DescribeQuorumPartitionData(0)])])
 
 
 class KafkaObserver:
@@ -123,23 +119,23 @@ class KafkaObserver:
         topic: str,
         time_scale: float = 1.0,
         controllers: Sequence[Member] = (),
-        asking: Asking | None = None,
+        scheduler: Scheduler = REAL_TIME,
     ) -> None:
-        """`asking`: how requests are sent; None: over sockets, to all nodes concurrently."""
+        """`scheduler`: the world's, whose network has the requests."""
         self.members = tuple(members)
         self.controllers = tuple(controllers)
         self.topic = topic
         self._time_scale = time_scale
         self._by_id = {member.id: member.name for member in (*members, *controllers)}
         self._ids = {name: number for number, name in self._by_id.items()}
-        self._asking = asking or SocketAsking()
+        self._scheduler = scheduler
 
     def close(self) -> None:
         """Nothing to close: each request has a connection of its own."""
 
     def view(self) -> View:
         """The state of the cluster now; an empty view with complaints when no node answers."""
-        replies = self._asking.each(self._view_of, (*self.controllers, *self.members))
+        replies = self._scheduler.for_each((*self.controllers, *self.members), self._view_of)
         quorum, answers = replies[: len(self.controllers)], replies[len(self.controllers) :]
         brokers = _newest(answers)
         complaints = tuple(answer for answer in (*answers, *quorum) if isinstance(answer, str))
@@ -176,7 +172,7 @@ class KafkaObserver:
         topic.configs = [CreatableTopicConfig(name=key, value=value) for key, value in settings.items()]
         request = CreateTopicsRequest(topics=[topic], timeout_ms=int(timeout_s * 1000))
         try:
-            answer = self._ask(member, request, CreateTopicsResponse, 5, CREATE_S)
+            answer = self._ask(member, request, 5, CREATE_S)
         except requests.RequestError as error:
             return str(error)
         result = answer.topics[0]
@@ -196,7 +192,7 @@ class KafkaObserver:
         changes = [IncrementalAlterableConfig(key, value=value) for key, value in settings.items()]
         request = IncrementalAlterConfigsRequest([IncrementalAlterConfigsResource(kind, name, changes)])
         try:
-            answer = self._ask(recipient, request, IncrementalAlterConfigsResponse, _ALTER_VERSION, CREATE_S)
+            answer = self._ask(recipient, request, _ALTER_VERSION, CREATE_S)
         except requests.RequestError as error:
             return str(error)
         return _first_error((response.error_code, response.error_message) for response in answer.responses)
@@ -218,7 +214,7 @@ class KafkaObserver:
         """Make these node ids the replicas. Raises `RequestError`."""
         topic = Topic(self.topic, [ReassignablePartition(partition, replicas)])
         request = AlterPartitionReassignmentsRequest(topics=[topic])
-        return self._ask(recipient, request, AlterPartitionReassignmentsResponse, _REASSIGN_VERSION, CREATE_S)
+        return self._ask(recipient, request, _REASSIGN_VERSION, CREATE_S)
 
     def offsets(self, partition: int) -> Mapping[str, int] | str:
         """See `systems.view.TopicControl`. They are asked one after the other."""
@@ -232,7 +228,7 @@ class KafkaObserver:
             query = ListOffsetsPartition(partition, timestamp=timestamp)
             request = ListOffsetsRequest(replica_id=_CONSUMER, topics=[Topic(self.topic, [query])])
             try:
-                answer = self._ask(leader, request, ListOffsetsResponse, version, CREATE_S)
+                answer = self._ask(leader, request, version, CREATE_S)
             except requests.RequestError as error:
                 return f"{name}: {error}"
             result = answer.topics[0].partitions[0]
@@ -241,12 +237,10 @@ class KafkaObserver:
             offset_by_name[name] = result.offset
         return offset_by_name
 
-    def _ask(
-        self, member: Member, request: Message, answer: type[Answer], version: int, timeout_s: float = ASK_S
-    ) -> Answer:
+    def _ask(self, member: Member, request: Request[Response], version: int, timeout_s: float = ASK_S) -> Response:
         """Send a request to one node. `timeout_s`: unscaled. Raises `RequestError`."""
-        address = (member.address, member.port)
-        return self._asking.ask(address, request, answer, version, timeout_s=timeout_s * self._time_scale)
+        address, scaled_s = (member.address, member.port), timeout_s * self._time_scale
+        return requests.ask(self._scheduler, address, request, version, timeout_s=scaled_s)
 
     def _reaching_controller(self, view: View) -> Member | None:
         """The broker that is the controller, or one that forwards requests to it; None if no broker is alive."""
@@ -270,7 +264,7 @@ class KafkaObserver:
                 others = [self._ids[name] for name in state.replicas if name in self._ids and name != node]
                 self._reassign(recipient, partition, [self._ids[node], *others])
             request = ElectLeadersRequest(PREFERRED, [ElectLeadersTopicPartitions(self.topic, [partition])])
-            answer = self._ask(recipient, request, ElectLeadersResponse, _ELECT_VERSION, CREATE_S)
+            answer = self._ask(recipient, request, _ELECT_VERSION, CREATE_S)
         except requests.RequestError as error:
             return str(error)
         results = [result for topic in answer.replica_election_results for result in topic.partition_result]
@@ -317,8 +311,7 @@ class KafkaObserver:
 
     def _quorum(self, member: Member) -> DescribeQuorumPartitionResult | None:
         """The quorum's state if this node is its leader, else None."""
-        request = DescribeQuorumRequest(topics=[QuorumTopic(METADATA_TOPIC, [DescribeQuorumPartitionData(0)])])
-        answer = self._ask(member, request, DescribeQuorumResponse, 1)
+        answer = self._ask(member, _QUORUM_QUERY, 1)
         if answer.error_code != ErrorCode.NONE or not answer.topics or not answer.topics[0].partitions:
             return None
         result = answer.topics[0].partitions[0]
@@ -326,11 +319,11 @@ class KafkaObserver:
 
     def _metadata(self, member: Member) -> MetadataResponse:
         request = MetadataRequest(topics=[MetadataRequestTopic(name=self.topic)], allow_auto_topic_creation=False)
-        return self._ask(member, request, MetadataResponse, 9)
+        return self._ask(member, request, 9)
 
     def _unfenced(self, member: Member) -> frozenset[str]:
         """The unfenced brokers as this node knows them; Metadata lists fenced brokers, too."""
-        answer = self._ask(member, DescribeClusterRequest(), DescribeClusterResponse, 0)
+        answer = self._ask(member, DescribeClusterRequest(), 0)
         return frozenset(self._by_id[broker.broker_id] for broker in answer.brokers if broker.broker_id in self._by_id)
 
     def _partition(self, state: MetadataResponsePartition) -> PartitionState:
@@ -438,12 +431,11 @@ def describe_quorum(bootstrap: Sequence[Address], *, timeout_s: float) -> Quorum
 
 def _metadata(target: Address) -> MetadataResponse:
     request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
-    return requests.ask(target, request, MetadataResponse, 9, timeout_s=_ASK_S)
+    return requests.ask(REAL_TIME, target, request, 9, timeout_s=_ASK_S)
 
 
 def _ask(target: Address) -> DescribeQuorumPartitionResult | None:
-    request = DescribeQuorumRequest(topics=[QuorumTopic(METADATA_TOPIC, [DescribeQuorumPartitionData(0)])])
-    answer = requests.ask(target, request, DescribeQuorumResponse, 1, timeout_s=_ASK_S)
+    answer = requests.ask(REAL_TIME, target, _QUORUM_QUERY, 1, timeout_s=_ASK_S)
     if answer.error_code != ErrorCode.NONE:
         return DescribeQuorumPartitionResult(error_code=answer.error_code, leader_id=-1)
     return answer.topics[0].partitions[0] if answer.topics and answer.topics[0].partitions else None

@@ -1,19 +1,17 @@
-"""A small blocking Kafka client: one request, one answer, a deadline. For observation, not for load."""
+"""One request and its answer, on a connection of its own: through this machine's sockets, or through the simulated
+network. For observation, not for load."""
 
-import socket
-import struct
-import time
-from typing import TypeVar
+import asyncio
+from typing import Final
 
-from broker.protocol.api import api_of, decode_response_header, encode_request
-from broker.protocol.codec import DecodeError, decode
-from broker.protocol.schema import Message
+from broker.protocol.api import encode_request
+from broker.protocol.codec import DecodeError
+from broker.protocol.request import Request, Response
+from broker.server.client import PeerConnection, decode_answer
+from nemeses.scheduling import Scheduler
 
-Response = TypeVar("Response", bound=Message)
-
-_LENGTH = struct.Struct(">i")
-_LARGEST_ANSWER = 64 << 20
-CLIENT_ID = "brownout"
+_LARGEST_ANSWER: Final = 64 << 20
+CLIENT_ID: Final = "brownout"
 
 
 class RequestError(Exception):
@@ -21,34 +19,23 @@ class RequestError(Exception):
 
 
 def ask(
-    address: tuple[str, int], request: Message, answer: type[Response], version: int, *, timeout_s: float
+    scheduler: Scheduler, address: tuple[str, int], request: Request[Response], version: int, *, timeout_s: float
 ) -> Response:
-    """Send one request on a new connection and return the answer. Raises `RequestError`."""
-    deadline = time.monotonic() + timeout_s
-    place = f"{address[0]}:{address[1]}"
+    """The answer to one request, for which `scheduler` waits. Raises `RequestError`."""
     try:
-        with socket.create_connection(address, timeout=timeout_s) as connection:
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connection.sendall(encode_request(request, version, 1, CLIENT_ID))
-            (length,) = _LENGTH.unpack(_receive(connection, _LENGTH.size, deadline))
-            if not 0 < length <= _LARGEST_ANSWER:
-                raise RequestError(f"{place}: an answer of {length} bytes is not the Kafka protocol")
-            body = _receive(connection, length, deadline)
-    except OSError as error:
-        raise RequestError(f"{place}: {error}") from error
-    try:
-        _, position = decode_response_header(api_of(request), version, body)
-        return decode(answer, version, body, position)[0]
+        return scheduler.run(_answer(address, request, version, timeout_s))
     except DecodeError as error:
-        raise RequestError(f"{place}: the answer cannot be decoded: {error}") from error
+        raise RequestError(f"{address[0]}:{address[1]}: the answer cannot be decoded: {error}") from error
+    except OSError as error:
+        raise RequestError(f"{address[0]}:{address[1]}: {str(error) or 'timed out'}") from error
 
 
-def _receive(connection: socket.socket, size: int, deadline: float) -> bytes:
-    received = bytearray()
-    while len(received) < size:
-        connection.settimeout(max(0.001, deadline - time.monotonic()))
-        part = connection.recv(min(size - len(received), 1 << 20))
-        if not part:
-            raise OSError("the connection was closed before the answer was complete")
-        received += part
-    return bytes(received)
+async def _answer(address: tuple[str, int], request: Request[Response], version: int, timeout_s: float) -> Response:
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(timeout_s):
+        _, connection = await loop.create_connection(lambda: PeerConnection(_LARGEST_ANSWER), *address)
+        try:
+            body = await connection.send(1, encode_request(request, version, 1, CLIENT_ID))
+        finally:
+            connection.drop("the request is over")
+    return decode_answer(request, version, body)

@@ -21,11 +21,7 @@ from broker.protocol.messages.config_apis import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from broker.protocol.messages.offset_apis import (
-    ListOffsetsPartitionResponse,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-)
+from broker.protocol.messages.offset_apis import ListOffsetsPartitionResponse, ListOffsetsRequest, ListOffsetsResponse
 from broker.protocol.messages.partition_apis import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -36,13 +32,10 @@ from broker.protocol.messages.partition_apis import (
     ReassignablePartitionResponse,
     ReplicaElectionResult,
 )
-from broker.protocol.messages.quorum_apis import (
-    DescribeQuorumPartitionResult,
-    DescribeQuorumResponse,
-    ReplicaState,
-)
+from broker.protocol.messages.quorum_apis import DescribeQuorumPartitionResult, DescribeQuorumResponse, ReplicaState
 from broker.protocol.messages.topic_apis import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
 from broker.protocol.schema import Message, QuorumTopic, Topic
+from nemeses.scheduling import REAL_TIME
 from orchestrator.command.line import main
 from orchestrator.running.cluster import Cluster
 from systems import Member
@@ -195,12 +188,12 @@ def test_a_leader_is_elected_by_putting_it_first_and_preferring_it() -> None:
 def test_an_invalid_protocol_answer_is_reported() -> None:
     request = MetadataRequest(topics=[])
     for raw, words in (
-        (b"HTTP/1.1 400", "is not the Kafka protocol"),
-        (b"\0\0\0\x08\0\0\0\1\0\0", "closed before the answer was complete"),
+        (b"HTTP/1.1 400", "a frame of 1213486160 bytes"),
+        (b"\0\0\0\x08\0\0\0\1\0\0", "the connection was closed"),
         (b"\0\0\0\x06\0\0\0\1\0\0", "cannot be decoded"),
     ):
         with fake_broker(lambda _, raw=raw: raw) as address, pytest.raises(requests.RequestError, match=words):  # type: ignore[misc]
-            requests.ask(address, request, MetadataResponse, 9, timeout_s=60.0)
+            requests.ask(REAL_TIME, address, request, 9, timeout_s=60.0)
 
 
 def test_separate_controllers_answer_queries_and_brokers_create_topics() -> None:

@@ -11,7 +11,7 @@ import pytest
 from broker.errors import ErrorCode
 from broker.protocol.messages.topic_apis import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from broker.server.client import PeerConnector
-from simulator.client import CREATE_VERSION, RefusedError, SimulatedClient, UncertainError
+from simulator.client import RefusedError, SimulatedClient, UncertainError
 from simulator.cluster import SimulatedCluster
 from tests.simulator.stories import in_cluster
 
@@ -89,8 +89,7 @@ async def test_no_request_to_a_new_topic_meets_a_broker_that_does_not_lead_yet(c
         await _create(cluster, topic)
         for machine in cluster.machines.values():
             machine.disk.faults.slow_s = 0.0
-        code, _ = await client.append(topic, 0, [b"first"], acks=1, timeout=5.0)
-        assert code == ErrorCode.NONE
+        await client.produce(topic, 0, [b"first"], acks=1)
     client.close()
 
 
@@ -139,7 +138,7 @@ async def _create(cluster: SimulatedCluster, name: str) -> None:
     async with asyncio.timeout(WHOLE_AGAIN_S):
         while True:
             try:
-                answer = await connector.request(1, request, CREATE_VERSION, 21.0)
+                answer = await connector.request(1, request, 21.0)
             except OSError:
                 continue
             assert isinstance(answer, CreateTopicsResponse)

@@ -13,7 +13,7 @@ from broker.groups.group import Group, GroupState
 from broker.groups.rebalance import Rebalance
 from broker.log.log import PartitionLog
 from broker.producers.producer_ids import ProducerIds
-from simulator.client import GroupClient, GroupError, SimulatedClient
+from simulator.client import GroupClient, NoResultError, RefusedError, SimulatedClient
 from simulator.cluster import SimulatedCluster
 from simulator.oracles.findings import OracleFindings
 from simulator.oracles.machine_view import MachineView
@@ -51,13 +51,13 @@ async def lives(member: GroupClient, joins_after_s: float) -> None:
     await asyncio.sleep(joins_after_s)
     is_in = False
     for _ in range(60):
-        with contextlib.suppress(OSError, GroupError):
+        with contextlib.suppress(NoResultError):
             if not is_in:
                 await member.join(PARTITIONS)
                 is_in = True
             try:
                 await member.heartbeat()
-            except GroupError:
+            except RefusedError:
                 is_in = False
         await asyncio.sleep(0.05)
 
@@ -76,7 +76,7 @@ def test_a_static_member_that_restarts_returns_to_its_share_and_fences_its_forme
             await cluster.ready()
             first, second = (GroupClient("g", cluster.addresses, instance="one") for _ in range(2))
             while True:  # until there is a coordinator
-                with contextlib.suppress(OSError, GroupError):
+                with contextlib.suppress(NoResultError):
                     share = await first.join(PARTITIONS)
                     break
                 await asyncio.sleep(0.1)
@@ -84,7 +84,7 @@ def test_a_static_member_that_restarts_returns_to_its_share_and_fences_its_forme
             first.restart()
             assert (await first.join(PARTITIONS), first.generation) == (share, generation)
             assert await second.join(PARTITIONS) == share
-            with pytest.raises(GroupError, match="FENCED_INSTANCE_ID"):
+            with pytest.raises(RefusedError, match="FENCED_INSTANCE_ID"):
                 await first.heartbeat()
 
         cluster.run(story())

@@ -13,7 +13,6 @@ from broker.protocol.messages.group_apis import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     HeartbeatRequest,
-    HeartbeatResponse,
     JoinGroupRequest,
     JoinGroupRequestProtocol,
     JoinGroupResponse,
@@ -24,7 +23,6 @@ from broker.protocol.messages.group_apis import (
 from broker.protocol.messages.offset_apis import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
-    DeleteRecordsResponse,
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitResponse,
@@ -34,7 +32,8 @@ from broker.protocol.messages.offset_apis import (
     OffsetFetchResponse,
 )
 from broker.protocol.messages.topic_apis import CreatePartitionsRequest, CreatePartitionsResponse, CreatePartitionsTopic
-from broker.protocol.schema import Message, Topic
+from broker.protocol.request import Request, Response
+from broker.protocol.schema import Topic
 from broker.server.client import PeerConnector
 from simulator.cluster import SimulatedCluster
 from tests.simulator.stories import in_cluster, started
@@ -63,7 +62,7 @@ class GroupClient:
             for node in self._brokers:
                 try:
                     request = FindCoordinatorRequest(coordinator_keys=[GROUP])
-                    answer = cast(FindCoordinatorResponse, await self._connector.request(node, request, 4, 1.0))
+                    answer = await self._connector.request(node, request, 1.0)
                 except OSError:
                     continue
                 (found,) = answer.coordinators
@@ -71,8 +70,8 @@ class GroupClient:
                     return found.node_id
             await asyncio.sleep(PAUSE_S)
 
-    async def ask(self, node: int, request: Message, version: int, timeout: float = 5.0) -> Message:
-        return await self._connector.request(node, request, version, timeout)
+    async def ask(self, node: int, request: Request[Response], version: int, timeout: float = 5.0) -> Response:
+        return await self._connector.request(node, request, timeout, version)
 
     async def commit(self, node: int, offset: int, member: str = "", generation: int = -1) -> ErrorCode:
         place = OffsetCommitRequestPartition(0, offset, -1, "")
@@ -110,7 +109,7 @@ class GroupClient:
 
     async def heartbeat(self, node: int, member: str, generation: int) -> ErrorCode:
         answer = await self.ask(node, HeartbeatRequest(GROUP, generation, member), 4)
-        return ErrorCode(cast(HeartbeatResponse, answer).error_code)
+        return ErrorCode(answer.error_code)
 
 
 async def begin(cluster: SimulatedCluster) -> tuple[GroupClient, int]:
@@ -242,7 +241,7 @@ def test_committed_offsets_survive_retention_and_deleted_records() -> None:
                 assert await client.commit(old, offset, member, generation) is ErrorCode.NONE
             topic = Topic(OFFSETS_TOPIC, [DeleteRecordsPartition(0, -1)])
             answer = await client.ask(old, DeleteRecordsRequest([topic], 1_000), 2)
-            refused = cast(DeleteRecordsResponse, answer).topics[0].partitions[0]
+            refused = answer.topics[0].partitions[0]
             assert refused.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
             await asyncio.sleep(5.0)
             node = cluster.node(f"n{old}")

@@ -181,16 +181,7 @@ def test_a_planted_bug_that_no_request_of_the_run_reaches_is_found(
         for sequence in (0, None, 3):  # the second leader writes nothing
             leader = await client.leader_of(TOPIC, 0)
             if sequence is not None:
-                await client.append(
-                    TOPIC,
-                    0,
-                    [b"x"] * 3,
-                    acks=-1,
-                    timeout=5.0,
-                    producer_id=producer.producer_id,
-                    producer_epoch=0,
-                    sequence=sequence,
-                )
+                await client.produce(TOPIC, 0, [b"x"] * 3, producer_id=producer.producer_id, sequence=sequence)
             cluster.kill(f"n{leader}")
             other = await client.leader_of(TOPIC, 0, unlike=leader)
             cluster.start(f"n{leader}")

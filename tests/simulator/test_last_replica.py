@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from broker.protocol.messages.config_apis import (
     IncrementalAlterConfigsResource,
 )
 from broker.protocol.messages.topic_apis import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
-from broker.protocol.schema import Message
+from broker.protocol.request import Request
 from broker.server.client import PeerConnector
 from simulator.client import RefusedError, SimulatedClient, UncertainError
 from simulator.cluster import SimulatedCluster
@@ -146,11 +147,11 @@ CLUSTER, ITS_OWN = (4, ""), (2, TOPIC)
 """Where a minimum is set: for all topics, or for this one."""
 
 
-async def _ask_controller(cluster: SimulatedCluster, request: Message, version: int) -> None:
+async def _ask_controller(cluster: SimulatedCluster, request: Request[Any], version: int) -> None:
     controller = cluster.controller()
     assert controller is not None
     connector = PeerConnector(-1, cluster.addresses, response_max_bytes=1 << 20)
-    await connector.request(cluster.machines[controller].node_id, request, version, 6.0)
+    await connector.request(cluster.machines[controller].node_id, request, 6.0, version)
 
 
 async def _set_minimum(cluster: SimulatedCluster, resource: tuple[int, str], value: str) -> None:

@@ -3,17 +3,16 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
 from broker.clock_rates import MOST_DRIFT
 from broker.controller.image import PartitionImage
-from broker.protocol.messages.partition_apis import (
-    AlterPartitionReassignmentsRequest,
-    ReassignablePartition,
-)
+from broker.protocol.messages.partition_apis import AlterPartitionReassignmentsRequest, ReassignablePartition
 from broker.protocol.messages.topic_apis import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
-from broker.protocol.schema import Message, Topic
+from broker.protocol.request import Request
+from broker.protocol.schema import Topic
 from broker.replica.leader import PartitionLeader
 from broker.server.client import PeerConnector
 from simulator.client import RefusedError, SimulatedClient, UncertainError
@@ -89,14 +88,14 @@ async def assign(cluster: SimulatedCluster, replicas: dict[int, list[int]]) -> N
     await ask_controller(cluster, request, 0)
 
 
-async def ask_controller(cluster: SimulatedCluster, request: Message, version: int) -> None:
+async def ask_controller(cluster: SimulatedCluster, request: Request[Any], version: int) -> None:
     """Send the controller, if there is one, a request that takes up to 3 s."""
     controller = cluster.controller()
     if controller is None:
         return
     connector = PeerConnector(-1, cluster.addresses, response_max_bytes=1 << 20)
     with suppress(OSError):
-        await connector.request(cluster.machines[controller].node_id, request, version, 4.0)
+        await connector.request(cluster.machines[controller].node_id, request, 4.0, version)
 
 
 async def produce(cluster: SimulatedCluster, readers: Readers, number: int) -> None:

@@ -17,7 +17,7 @@ from broker.protocol.messages.config_apis import (
 )
 from broker.protocol.messages.metadata_records import TOPIC_RESOURCE
 from broker.protocol.messages.topic_apis import DeleteTopicsRequest, DeleteTopicState
-from broker.protocol.schema import Message
+from broker.protocol.request import Request, Response
 from broker.replica.partition import Partition
 from broker.server.client import PeerConnector
 from broker.tiered.segments import LOG, SegmentState
@@ -96,12 +96,12 @@ async def test_with_the_default_local_retention_every_local_segment_stays(cluste
     assert all(it.log.local_start_offset == 0 for it in replicas(cluster).values())
 
 
-async def ask(cluster: SimulatedCluster, request: Message, version: int) -> Message:
+async def ask(cluster: SimulatedCluster, request: Request[Response], version: int) -> Response:
     """The active controller's answer to an administrator."""
     peers = PeerConnector(-2, cluster.addresses, response_max_bytes=1 << 20)
     controller = cluster.controller()
     assert controller is not None
-    answer = await peers.request(cluster.machines[controller].node_id, request, version, 5.0)
+    answer = await peers.request(cluster.machines[controller].node_id, request, 5.0, version)
     peers.close()
     return answer
 

@@ -14,7 +14,7 @@ from broker.tiered.metadata_topic import metadata_partition
 from broker.tiered.remote_storage_rules import METADATA_TOPIC
 from broker.tiered.segments import LOG, SUFFIXES
 from broker.tiered.tiered_storage import TieredStorage
-from simulator.client import RefusedError, SimulatedClient
+from simulator.client import NoResultError, RefusedError, SimulatedClient
 from simulator.cluster import SimulatedCluster
 from simulator.object_store import StoreFaults
 from tests.simulator.stories import in_cluster
@@ -187,5 +187,5 @@ async def test_a_finished_segment_has_all_its_objects(cluster: SimulatedCluster,
 async def test_clients_cannot_produce_to_the_metadata_topic(cluster: SimulatedCluster, /) -> None:
     await only_remote_topic(cluster)
     client = SimulatedClient(cluster.addresses)
-    error, _ = await client.append(METADATA_TOPIC, 0, [b"{}"], acks=-1, timeout=5.0)
-    assert error is ErrorCode.INVALID_TOPIC_EXCEPTION
+    with pytest.raises(NoResultError, match="INVALID_TOPIC_EXCEPTION"):
+        await client.produce(METADATA_TOPIC, 0, [b"{}"])

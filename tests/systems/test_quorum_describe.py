@@ -9,10 +9,12 @@ from broker.errors import ErrorCode
 from broker.protocol.messages.cluster_apis import MetadataRequest, MetadataResponse, MetadataResponseBroker
 from broker.protocol.messages.quorum_apis import (
     DescribeQuorumPartitionResult,
+    DescribeQuorumRequest,
     DescribeQuorumResponse,
     ReplicaState,
 )
 from broker.protocol.schema import Message, QuorumTopic
+from nemeses.scheduling import Scheduler
 from systems.errors import ClusterError
 from systems.kafka_protocol import observer, requests
 from systems.kafka_protocol.observer import METADATA_TOPIC, QuorumState, _state, describe_quorum
@@ -98,9 +100,10 @@ class Brokers:
         self.now += seconds
 
     def ask(
-        self, address: tuple[str, int], request: Message, answer: type, version: int, *, timeout_s: float
+        self, _: Scheduler, address: tuple[str, int], request: Message, version: int, *, timeout_s: float
     ) -> Message:
-        assert (answer, version, timeout_s) in ((MetadataResponse, 9, 1.0), (DescribeQuorumResponse, 1, 1.0))
+        asked = type(request), version, timeout_s
+        assert asked in ((MetadataRequest, 9, 1.0), (DescribeQuorumRequest, 1, 1.0))
         self.now += 0.001
         number = int(address[0][1:])
         leaders = self._later if len(self.asked) >= self._calm else self._leaders

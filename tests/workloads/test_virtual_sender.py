@@ -10,7 +10,7 @@ import pytest
 
 from broker.errors import ErrorCode
 from broker.producers.producer_ids import Identity
-from simulator.client import NEW, SimulatedClient, UncertainError
+from simulator.client import NEW, RefusedError, SimulatedClient, UncertainError
 from workloads.settings import ALL, ClientSettings
 from workloads.virtual.log import IN_FLIGHT, Sender, Sent
 from workloads.virtual.pipe import VirtualControl
@@ -51,7 +51,7 @@ class Broker:
     async def find_leader(self, _topic: str, _partition: int, _timeout: float) -> int:
         return 1
 
-    async def append(
+    async def produce(
         self,
         _topic: str,
         _partition: int,
@@ -62,7 +62,7 @@ class Broker:
         producer_epoch: int,
         sequence: int,
         **_: Any,
-    ) -> tuple[ErrorCode, int]:
+    ) -> int:
         self.timestamps.append(timestamp)
         request = Request(producer_id, sequence, len(values), producer_epoch)
         number = len(self.requests)
@@ -74,7 +74,9 @@ class Broker:
         answer = self.answer(number, request)
         if answer is None:
             raise UncertainError("no answer")
-        return answer, request.sequence if answer == ErrorCode.NONE else -1
+        if answer != ErrorCode.NONE:
+            raise RefusedError(answer)
+        return request.sequence
 
 
 def sent(broker: Broker, records: int, *, batch_records: int = 1, timeout_s: float = 5.0, seed: int = 1) -> list[Sent]:

@@ -23,23 +23,19 @@ from random import Random
 from typing import Any, Final, TypeVar
 
 from broker.errors import ErrorCode
-from broker.protocol.messages.cluster_apis import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from broker.protocol.messages.cluster_apis import MetadataRequest, MetadataRequestTopic
 from broker.protocol.messages.config_apis import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
-    DescribeConfigsResponse,
     IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
-    IncrementalAlterConfigsResponse,
 )
 from broker.protocol.messages.metadata_records import TOPIC_RESOURCE
 from broker.protocol.messages.partition_apis import (
     PREFERRED,
     AlterPartitionReassignmentsRequest,
-    AlterPartitionReassignmentsResponse,
     ElectLeadersRequest,
-    ElectLeadersResponse,
     ElectLeadersTopicPartitions,
     ReassignablePartition,
 )
@@ -47,24 +43,18 @@ from broker.protocol.messages.topic_apis import (
     CreatableTopic,
     CreatableTopicConfig,
     CreatePartitionsRequest,
-    CreatePartitionsResponse,
     CreatePartitionsTopic,
     CreateTopicsRequest,
-    CreateTopicsResponse,
     DeleteTopicsRequest,
-    DeleteTopicsResponse,
     DeleteTopicState,
 )
-from broker.protocol.schema import Message, Topic
-from broker.server.client import PeerConnector
+from broker.protocol.request import Request, Response
+from broker.protocol.schema import Topic
 from history.record.writer import OperationWriter
 from simulator.client import (
-    CLIENT_ID,
-    CREATE_VERSION,
-    METADATA_VERSION,
-    RESPONSE_MAX_BYTES,
+    BrokerConnections,
     GroupClient,
-    GroupError,
+    NoResultError,
     RefusedError,
     SimulatedClient,
     UncertainError,
@@ -119,7 +109,6 @@ _CERTAIN: Final = frozenset(
     }
 )
 """Errors after which the request certainly has no effect."""
-Answer = TypeVar("Answer", bound=Message)
 T = TypeVar("T")
 
 
@@ -144,7 +133,7 @@ class VirtualAdministrator:
         self._clock = clock
         self._rng = Random(f"{settings.seed}/administrator")
         self._brokers = addresses(settings)
-        self._connector = PeerConnector(CLIENT_ID, self._brokers, response_max_bytes=RESPONSE_MAX_BYTES)
+        self._connections = BrokerConnections(self._brokers)
         self._client = SimulatedClient(self._brokers, first=settings.seed)
         self._topics: dict[str, _SideTopic] = {}
         self._groups: dict[str, GroupClient] = {}
@@ -175,7 +164,7 @@ class VirtualAdministrator:
         for group in self._groups.values():
             await group.leave()
         self._client.close()
-        self._connector.close()
+        self._connections.close()
 
     async def _work(self) -> None:
         loop = asyncio.get_running_loop()
@@ -218,7 +207,7 @@ class VirtualAdministrator:
         topic = CreatableTopic(name, partitions, factor, configs=configs)
         request = CreateTopicsRequest([topic], _ms(REQUEST_S))
         self._named[name] = None
-        answer = await self._ask(request, CreateTopicsResponse, CREATE_VERSION)
+        answer = await self._ask(request)
         code = None if answer is None else answer.topics[0].error_code
         if self._report("create", name, code, partitions=partitions, settings=settings):
             self._topics[name] = _SideTopic(partitions)
@@ -228,14 +217,14 @@ class VirtualAdministrator:
         name = self._rng.choice([name for name, topic in self._topics.items() if topic.partitions < MOST_PARTITIONS])
         count = self._topics[name].partitions + self._rng.randint(1, 2)
         request = CreatePartitionsRequest([CreatePartitionsTopic(name, count, None)], _ms(REQUEST_S))
-        answer = await self._ask(request, CreatePartitionsResponse, 3)
+        answer = await self._ask(request)
         if self._report("grow", name, None if answer is None else answer.results[0].error_code, partitions=count):
             self._topics[name].partitions = count
 
     async def _delete(self) -> None:
         name = self._rng.choice([name for name in self._topics if name != self._anchor])
         request = DeleteTopicsRequest([DeleteTopicState(name)], timeout_ms=_ms(REQUEST_S))
-        answer = await self._ask(request, DeleteTopicsResponse, 6)
+        answer = await self._ask(request)
         if self._report("delete", name, None if answer is None else answer.responses[0].error_code):
             self._topics.pop(name, None)
 
@@ -249,7 +238,7 @@ class VirtualAdministrator:
 
     async def _set(self, operation: str, name: str, key: str, value: str) -> None:
         change = IncrementalAlterConfigsResource(TOPIC_RESOURCE, name, [IncrementalAlterableConfig(key, value=value)])
-        answer = await self._ask(IncrementalAlterConfigsRequest([change]), IncrementalAlterConfigsResponse, 1)
+        answer = await self._ask(IncrementalAlterConfigsRequest([change]))
         self._report(operation, name, None if answer is None else answer.responses[0].error_code, settings={key: value})
 
     # --- records of side topics
@@ -308,7 +297,7 @@ class VirtualAdministrator:
         request, uncertain = AlterPartitionReassignmentsRequest(_ms(REQUEST_S), topics=[entry]), False
         give_up, loop = float("inf"), asyncio.get_running_loop()
         while True:
-            answer = await self._ask(request, AlterPartitionReassignmentsResponse, 0)
+            answer = await self._ask(request)
             code = None if answer is None else answer.error_code or answer.responses[0].partitions[0].error_code
             if code == ErrorCode.NONE or (code in _CERTAIN and not uncertain):
                 break
@@ -328,7 +317,7 @@ class VirtualAdministrator:
     async def _elect(self) -> None:
         partitions = [*range(self._settings.partitions)]
         topics = [ElectLeadersTopicPartitions(self._settings.topic, partitions)]
-        answer = await self._ask(ElectLeadersRequest(PREFERRED, topics, _ms(REQUEST_S)), ElectLeadersResponse, 2)
+        answer = await self._ask(ElectLeadersRequest(PREFERRED, topics, _ms(REQUEST_S)))
         self._report("elect", self._settings.topic, None if answer is None else answer.error_code)
 
     # --- groups
@@ -336,25 +325,21 @@ class VirtualAdministrator:
     async def _commit(self) -> None:
         name = f"side-group-{len(self._groups) + 1}"
         group = self._groups[name] = GroupClient(name, self._brokers)
-        code: int | None = None
+        code: int | None
         try:
             code = (await group.commit(self._anchor, {0: 1}))[0]
-        except GroupError as error:
+        except NoResultError as error:
             code = error.code
-        except OSError:
-            pass
         if self._report("commit", name, code, offset=1):
             self._living_groups[name] = None
 
     async def _delete_group(self) -> None:
         name = self._rng.choice([*self._living_groups])
-        code: int | None = None
+        code: int | None
         try:
             code = await self._groups[name].delete()
-        except GroupError as error:
+        except NoResultError as error:
             code = error.code
-        except OSError:
-            pass
         self._report("delete-group", name, code)
         del self._living_groups[name]
 
@@ -407,7 +392,7 @@ class VirtualAdministrator:
         without an answer."""
         names = [MetadataRequestTopic(name=name) for name in self._named]
         request = MetadataRequest(topics=names, allow_auto_topic_creation=False)
-        metadata = await self._ask(request, MetadataResponse, METADATA_VERSION, node)
+        metadata = await self._ask(request, node)
         if metadata is None:
             return None
         existing = {
@@ -417,7 +402,7 @@ class VirtualAdministrator:
         }
         keys = [*SETTINGS, FLOOR]
         resources = [DescribeConfigsResource(TOPIC_RESOURCE, name, keys) for name in existing]
-        described = await self._ask(DescribeConfigsRequest(resources), DescribeConfigsResponse, 4, node)
+        described = await self._ask(DescribeConfigsRequest(resources), node)
         if described is None:
             return None
         settings = {
@@ -426,15 +411,13 @@ class VirtualAdministrator:
         }
         return {name: {"replicas": replicas, "settings": settings[name]} for name, replicas in existing.items()}
 
-    async def _ask(self, request: Message, kind: type[Answer], version: int, node: int | None = None) -> Answer | None:
+    async def _ask(self, request: Request[Response], node: int | None = None) -> Response | None:
         """The answer of a broker, of a drawn one for None; None without an answer."""
         recipient = self._rng.choice([*self._brokers]) if node is None else node
         try:
-            answer = await self._connector.request(recipient, request, version, REQUEST_S + 0.5)
-        except OSError:
+            return await self._connections.ask(recipient, request, REQUEST_S + 0.5)
+        except UncertainError:
             return None
-        assert isinstance(answer, kind)
-        return answer
 
     def _report(self, operation: str, target: str, code: int | None, *, keeps: bool = False, **arguments: Any) -> bool:
         """Report an operation; returns whether it took effect. If that is uncertain, its topic is not used again; an
@@ -452,7 +435,7 @@ async def _until(give_up: float, question: Callable[[], Awaitable[T]]) -> T | No
     while True:
         try:
             return await question()
-        except (RefusedError, UncertainError, GroupError, OSError):
+        except (NoResultError, OSError):
             if asyncio.get_running_loop().time() > give_up:
                 return None
             await asyncio.sleep(POLL_S)

@@ -18,7 +18,7 @@ from broker.errors import ErrorCode
 from broker.protocol.records import Record
 from history.record.offset_record import ATTEMPT_S, GROUPS, LOOKUPS, NO_OFFSET, OffsetWriter
 from history.record.writer import OperationWriter
-from simulator.client import LEFT, GroupClient, GroupError
+from simulator.client import LEFT, GroupClient, NoResultError, RefusedError
 from workloads.client_record import open_record
 from workloads.control import Close, Command, Counts, ReadAll, ReadDone, Ready, StartLoad, StopLoad, Stopped
 from workloads.group_settings import FETCH_EVERY_S, HEARTBEATS_PER_SESSION, group_behind, group_of, session_ms
@@ -135,12 +135,12 @@ class VirtualMember:
                 partitions = await self._group.join(self._settings.partitions)
                 self._record.event("assign", partitions)
                 await self._generation(partitions)
-            except (OSError, GroupError):
+            except NoResultError:
                 await asyncio.sleep(RETRY_S)
 
     async def _generation(self, partitions: Sequence[int]) -> None:
-        """Read these partitions and commit until the generation is over. Raises `GroupError` and `OSError`."""
-        over = list[OSError | GroupError]()
+        """Read these partitions and commit until the generation is over. Raises `NoResultError`."""
+        over = list[NoResultError]()
         self._heard_at = asyncio.get_running_loop().time()
         self._committed = {}
         beating = self._control.run(self._beat(over))
@@ -150,7 +150,7 @@ class VirtualMember:
             while not over:
                 await self._work(partitions)
             raise over[0]
-        except GroupError as error:
+        except NoResultError as error:
             settled = error.code in _SETTLED
             raise
         finally:
@@ -159,7 +159,7 @@ class VirtualMember:
                 await self._hand_over(partitions)
             self._record.event("revoke" if settled else "lose", partitions)
 
-    async def _beat(self, over: list[OSError | GroupError]) -> None:
+    async def _beat(self, over: list[NoResultError]) -> None:
         """Send heartbeats, as the library does in the background, until the generation is over: `over` has the reason.
         A lost coordinator has a successor that knows the generation; without one within a session, a member leaves."""
         loop, session_s = asyncio.get_running_loop(), session_ms(self._settings) / 1000
@@ -168,18 +168,18 @@ class VirtualMember:
             try:
                 await self._group.heartbeat(self._settings.query_timeout_s)
                 self._heard_at = loop.time()
-            except (OSError, GroupError) as error:
-                if _has_left(error) or loop.time() - self._heard_at > session_s:
+            except NoResultError as error:
+                if error.code in LEFT or loop.time() - self._heard_at > session_s:
                     over.append(error)
 
-    async def _begin(self, partitions: Sequence[int], over: list[OSError | GroupError]) -> None:
+    async def _begin(self, partitions: Sequence[int], over: list[NoResultError]) -> None:
         """Continue at the group's committed offsets, as soon as a coordinator returns them."""
         committed: dict[int, int] = {}
         while not over and not committed.keys() >= set(partitions):
             try:
                 committed = await self._fetch(partitions)
-            except (OSError, GroupError) as error:
-                if _has_left(error):
+            except NoResultError as error:
+                if error.code in LEFT:
                     raise
                 await asyncio.sleep(RETRY_S)
         self._committed = {partition: max(0, offset) for partition, offset in committed.items()}
@@ -198,26 +198,26 @@ class VirtualMember:
             if loop.time() >= self._fetch_at:  # of all partitions, including those of other members
                 self._fetch_at = loop.time() + FETCH_EVERY_S
                 await self._fetch(range(self._settings.partitions))
-        except (OSError, GroupError) as error:
-            if _has_left(error):
+        except NoResultError as error:
+            if error.code in LEFT:
                 raise
             self._counts.add("fail")
         self._counts.report(loop.time())
         await asyncio.sleep(POLL_S)
         if self._chance.random() < POLL_S / self._restarts_s:
             self._group.restart()
-            raise GroupError(ErrorCode.UNKNOWN_MEMBER_ID)
+            raise RefusedError(ErrorCode.UNKNOWN_MEMBER_ID)
 
     # --- offsets
 
     async def _hand_over(self, partitions: Sequence[int]) -> None:
         try:
             await self._commit(partitions)
-        except (OSError, GroupError):
+        except NoResultError:
             self._counts.add("fail")  # the partitions' next owners get the records again
 
     async def _commit(self, partitions: Sequence[int]) -> None:
-        """Commit what was read of these partitions since the last commit. Raises `GroupError` and `OSError`."""
+        """Commit what was read of these partitions since the last commit. Raises `NoResultError`."""
         read_to, saved = self._reading.next, self._committed
         offsets = {index: read_to[index] for index in partitions if index in saved and saved[index] != read_to[index]}
         if not offsets:
@@ -233,21 +233,17 @@ class VirtualMember:
             self._counts.add("ok" if len(done) == len(offsets) else "info")
         refused = next((code for code in codes.values() if code is not ErrorCode.NONE), None)
         if refused is not None:
-            raise GroupError(refused)
+            raise RefusedError(refused)
 
     async def _fetch(self, partitions: Sequence[int]) -> dict[int, int]:
-        """The group's committed offsets, recorded. Raises `GroupError` and `OSError`."""
+        """The group's committed offsets, recorded. Raises `NoResultError`."""
         return await fetch_committed(self._group, self._settings, partitions, self._record, self._clock)
-
-
-def _has_left(error: OSError | GroupError) -> bool:
-    return isinstance(error, GroupError) and error.code in LEFT
 
 
 async def fetch_committed(
     client: GroupClient, settings: ClientSettings, partitions: Sequence[int], record: OffsetWriter, clock: ClockNs
 ) -> dict[int, int]:
-    """The group's committed offsets, recorded. Raises `GroupError` and `OSError`."""
+    """The group's committed offsets, recorded. Raises `NoResultError`."""
     inv = clock()
     offsets = await client.committed(settings.topic, list(partitions), settings.query_timeout_s)
     if offsets:
@@ -282,7 +278,7 @@ class GroupReader(FinalReader):
         while loop.time() < give_up:
             try:
                 offsets = await fetch_committed(self._asking, self._settings, [place], self._record, self._clock)
-            except (OSError, GroupError):
+            except NoResultError:
                 offsets = {}
             if offsets.get(place, NO_OFFSET) >= done.end or not done.end:
                 return done

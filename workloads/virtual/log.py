@@ -36,7 +36,7 @@ from history.record.record_payload import record_bytes, value_of_record
 from history.record.schemas import ACKS_ALL
 from history.record.values import NOT_A_VALUE
 from history.record.writer import OperationWriter
-from simulator.client import NEW, RefusedError, SimulatedClient, UncertainError
+from simulator.client import NEW, NoResultError, SimulatedClient
 from workloads import outcomes
 from workloads.contiguous_reads import columns_of_read, contiguous_runs
 from workloads.control import (
@@ -289,7 +289,7 @@ class Sender:
     async def _attempt(self, lane: _Lane, producer: Identity, batch: _Batch, timeout_s: float) -> tuple[str, int]:
         """The error, empty without one, and the offset of the batch's first record."""
         try:
-            code, offset = await self._client.append(
+            offset = await self._client.produce(
                 self._settings.topic,
                 lane.partition,
                 [record.payload for record in batch.records],
@@ -301,13 +301,13 @@ class Sender:
                 sequence=batch.sequence,
                 compression=self._compression,
             )
-        except (UncertainError, TimeoutError):
-            return NO_ANSWER, -1
-        return ("" if code == ErrorCode.NONE else code.name), offset
+        except NoResultError as error:
+            return (NO_ANSWER if error.code is None else error.code.name), -1
+        return "", offset
 
     async def _once(self, partition: int, payload: bytes, acks: int, timeout_s: float) -> Sent:
         try:
-            code, offset = await self._client.append(
+            offset = await self._client.produce(
                 self._settings.topic,
                 partition,
                 [payload],
@@ -316,10 +316,10 @@ class Sender:
                 timestamp=self._now_ms(),
                 compression=self._compression,
             )
-        except UncertainError as error:
-            return Sent("info", -1, str(error))
-        outcome = outcomes.of_append(None if code == ErrorCode.NONE else code, sent_once=True)
-        return Sent(outcome, offset if outcome == "ok" else -1, "" if code == ErrorCode.NONE else code.name)
+        except NoResultError as error:
+            outcome = "info" if error.code is None else outcomes.of_append(error.code, sent_once=True)
+            return Sent(outcome, -1, str(error))
+        return Sent("ok", offset, "")
 
 
 # ---- The clients. A poll is one fetch, which is sent after the poll's invocation.
@@ -434,8 +434,8 @@ class VirtualProducer:
             low_watermark = await self._client.delete_records(
                 self._settings.topic, partition, offset, timeout=timeout_s
             )
-        except (RefusedError, UncertainError) as error:
-            text = _name(error)
+        except NoResultError as error:
+            text = str(error)
         self._control.tell(RecordsDeleted(command, number, low_watermark, text))
 
     async def _append(self, partition: int, acks: int, count: int, timeout_s: float) -> list[AppendResult]:
@@ -491,10 +491,10 @@ class VirtualRead:
             fetched = await self._client.fetch(
                 topic, partition, start, max_wait=wait_s, timeout=self._settings.query_timeout_s
             )
-        except (RefusedError, UncertainError) as error:
+        except NoResultError as error:
             place = {"topic": topic, "partition": partition, "offset": start}
-            self._writer.add("read", "fail", inv=inv, ret=self._clock(), error=_name(error), **place)
-            if isinstance(error, RefusedError) and error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._writer.add("read", "fail", inv=inv, ret=self._clock(), error=str(error), **place)
+            if error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 await self.restart(partition)
             return 0, 1
         ret, reads = self._clock(), 0
@@ -515,7 +515,7 @@ class VirtualRead:
     async def restart(self, partition: int) -> None:
         """Continue at the start of the log; at 0 without an answer."""
         self.next[partition] = 0
-        with contextlib.suppress(RefusedError, UncertainError):
+        with contextlib.suppress(NoResultError):
             timeout = self._settings.query_timeout_s
             self.next[partition] = await self._client.start(self._settings.topic, partition, timeout=timeout)
 
@@ -525,7 +525,7 @@ class VirtualRead:
         timeout = self._settings.query_timeout_s
         try:
             return await self._client.offset(self._settings.topic, partition, timestamp, timeout=timeout)
-        except (RefusedError, UncertainError):
+        except NoResultError:
             return None
 
     async def end(self, partition: int) -> int | None:
@@ -534,8 +534,8 @@ class VirtualRead:
         invocation = self._writer.start("end", topic=topic, partition=partition)
         try:
             end = await self._client.end(topic, partition, timeout=self._settings.query_timeout_s)
-        except (RefusedError, UncertainError) as error:
-            self._writer.end(invocation, "fail", error=_name(error))
+        except NoResultError as error:
+            self._writer.end(invocation, "fail", error=str(error))
             return None
         self._writer.end(invocation, "ok", lo=end, hi=end)
         return end
@@ -639,10 +639,6 @@ def addresses(settings: ClientSettings) -> dict[int, tuple[str, int]]:
     """The brokers' addresses by id: in the simulation the ids are 1 to n, in the order of the endpoints."""
     pairs = (endpoint.rsplit(":", 1) for endpoint in settings.endpoints)
     return {number: (host, int(port)) for number, (host, port) in enumerate(pairs, 1)}
-
-
-def _name(error: RefusedError | UncertainError) -> str:
-    return error.code.name if isinstance(error, RefusedError) else str(error)
 
 
 def _offset(record: Record) -> int:

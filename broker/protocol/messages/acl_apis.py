@@ -2,6 +2,7 @@
 
 from typing import Annotated
 
+from broker.protocol.request import Request
 from broker.protocol.schema import Int8, Int16, Int32, Message, ServedApi, String, v
 
 # ---- DescribeAcls (29).
@@ -10,7 +11,7 @@ from broker.protocol.schema import Int8, Int16, Int32, Message, ServedApi, Strin
 LITERAL = 3
 
 
-class DescribeAclsRequest(Message):
+class DescribeAclsRequest(Request["DescribeAclsResponse"]):
     """A filter: None and ANY match everything."""
 
     API = ServedApi(29, v("1-3"), v("2+"), operation="DESCRIBE")
@@ -58,7 +59,7 @@ class AclCreation(Message):
     permission_type: Int8 = 0
 
 
-class CreateAclsRequest(Message):
+class CreateAclsRequest(Request["CreateAclsResponse"]):
     API = ServedApi(30, v("1-3"), v("2+"), operation="ALTER")
 
     creations: list[AclCreation] = []
@@ -87,7 +88,7 @@ class DeleteAclsFilter(Message):
     permission_type: Int8 = 0
 
 
-class DeleteAclsRequest(Message):
+class DeleteAclsRequest(Request["DeleteAclsResponse"]):
     API = ServedApi(31, v("1-3"), v("2+"), operation="ALTER")
 
     filters: list[DeleteAclsFilter] = []

@@ -2,6 +2,7 @@
 
 from typing import Annotated
 
+from broker.protocol.request import Request
 from broker.protocol.schema import (
     NO_ID,
     Bool,
@@ -34,7 +35,7 @@ class Feature(Message):
     max_supported_version: Int16 = 0
 
 
-class BrokerRegistrationRequest(Message):
+class BrokerRegistrationRequest(Request["BrokerRegistrationResponse"]):
     API = ServedApi(62, v("0-4"), v("0+"), advertised=v("none"), operation="CLUSTER_ACTION")
 
     broker_id: Int32 = 0
@@ -70,7 +71,7 @@ class TieredStarts(Message):
     partitions: list[Int32] = []
 
 
-class BrokerHeartbeatRequest(Message):
+class BrokerHeartbeatRequest(Request["BrokerHeartbeatResponse"]):
     API = ServedApi(63, v("0-1"), v("0+"), advertised=v("none"), operation="CLUSTER_ACTION")
 
     broker_id: Int32 = 0
@@ -96,7 +97,7 @@ class BrokerHeartbeatResponse(Message):
 # ---- Envelope (58): a client's request, forwarded by a broker to the controller (KIP-590).
 
 
-class EnvelopeRequest(Message):
+class EnvelopeRequest(Request["EnvelopeResponse"]):
     """`request_data`: a request with header, without the frame's length; `client_host_address`: the bytes of an IP."""
 
     API = ServedApi(58, v("0"), v("0+"), advertised=v("none"), operation="CLUSTER_ACTION")

@@ -2,6 +2,7 @@
 
 from typing import Annotated
 
+from broker.protocol.request import Request
 from broker.protocol.schema import (
     NO_ID,
     Bool,
@@ -22,7 +23,7 @@ from broker.protocol.schema import (
 # ---- ApiVersions (18).
 
 
-class ApiVersionsRequest(Message):
+class ApiVersionsRequest(Request["ApiVersionsResponse"]):
     API = ServedApi(18, v("0-4"), v("3+"), operation="none")
 
     client_software_name: Annotated[String, v("3+")] = ""
@@ -68,7 +69,7 @@ class MetadataRequestTopic(Message):
     name: Annotated[String | None, Nullable("10+")] = ""
 
 
-class MetadataRequest(Message):
+class MetadataRequest(Request["MetadataResponse"]):
     """`topics` None asks for all topics, an empty list for no topic (version 0: an empty list for all)."""
 
     API = ServedApi(3, v("0-13"), v("9+"))
@@ -118,7 +119,7 @@ class MetadataResponse(Message):
 # ---- DescribeCluster (60).
 
 
-class DescribeClusterRequest(Message):
+class DescribeClusterRequest(Request["DescribeClusterResponse"]):
     API = ServedApi(60, v("0-2"), v("0+"), operation="none")
 
     include_cluster_authorized_operations: Bool = False
@@ -153,7 +154,7 @@ class DescribableLogDirTopic(Message):
     partitions: list[Int32] = []
 
 
-class DescribeLogDirsRequest(Message):
+class DescribeLogDirsRequest(Request["DescribeLogDirsResponse"]):
     API = ServedApi(35, v("1-4"), v("2+"), operation="DESCRIBE")
 
     topics: list[DescribableLogDirTopic] | None = []

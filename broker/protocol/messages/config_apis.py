@@ -2,6 +2,7 @@
 
 from typing import Annotated
 
+from broker.protocol.request import Request
 from broker.protocol.schema import Bool, Float64, Int8, Int16, Int32, Message, ServedApi, String, v
 
 # ---- DescribeConfigs (32).
@@ -13,7 +14,7 @@ class DescribeConfigsResource(Message):
     configuration_keys: list[String] | None = []
 
 
-class DescribeConfigsRequest(Message):
+class DescribeConfigsRequest(Request["DescribeConfigsResponse"]):
     API = ServedApi(32, v("1-4"), v("4+"))
 
     resources: list[DescribeConfigsResource] = []
@@ -65,7 +66,7 @@ class AlterConfigsResource(Message):
     configs: list[AlterableConfig] = []
 
 
-class AlterConfigsRequest(Message):
+class AlterConfigsRequest(Request["AlterConfigsResponse"]):
     API = ServedApi(33, v("0-2"), v("2+"))
 
     resources: list[AlterConfigsResource] = []
@@ -102,7 +103,7 @@ class IncrementalAlterConfigsResource(Message):
     configs: list[IncrementalAlterableConfig] = []
 
 
-class IncrementalAlterConfigsRequest(Message):
+class IncrementalAlterConfigsRequest(Request["IncrementalAlterConfigsResponse"]):
     API = ServedApi(44, v("0-1"), v("1+"))
 
     resources: list[IncrementalAlterConfigsResource] = []
@@ -120,7 +121,7 @@ class IncrementalAlterConfigsResponse(Message):
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32  # Kafka's ConfigResource.Type
 
 
-class ListConfigResourcesRequest(Message):
+class ListConfigResourcesRequest(Request["ListConfigResourcesResponse"]):
     """An empty list of types requests all types."""
 
     API = ServedApi(74, v("0-1"), v("0+"), operation="DESCRIBE_CONFIGS")
@@ -151,7 +152,7 @@ class ComponentData(Message):
     match: String | None = ""
 
 
-class DescribeClientQuotasRequest(Message):
+class DescribeClientQuotasRequest(Request["DescribeClientQuotasResponse"]):
     API = ServedApi(48, v("0-1"), v("1+"), operation="DESCRIBE_CONFIGS")
 
     components: list[ComponentData] = []

@@ -2,12 +2,13 @@
 
 from typing import Annotated
 
+from broker.protocol.request import Request
 from broker.protocol.schema import Bytes, Int8, Int16, Int32, Int64, Message, SecretMessage, ServedApi, String, v
 
 # ---- SaslHandshake (17): selects the mechanism of the authentication (KIP-43, KIP-152).
 
 
-class SaslHandshakeRequest(Message):
+class SaslHandshakeRequest(Request["SaslHandshakeResponse"]):
     """From version 1 on SaslAuthenticate carries the tokens. In version 0 each is a bare frame."""
 
     API = ServedApi(17, v("0-1"), operation="none")
@@ -23,7 +24,7 @@ class SaslHandshakeResponse(Message):
 # ---- SaslAuthenticate (36): one step of a SASL exchange (KIP-152, KIP-368).
 
 
-class SaslAuthenticateRequest(SecretMessage):
+class SaslAuthenticateRequest(SecretMessage, Request["SaslAuthenticateResponse"]):
     API = ServedApi(36, v("0-2"), v("2+"), operation="none")
 
     auth_bytes: Bytes = b""
@@ -45,7 +46,7 @@ class UserName(Message):
     name: String = ""
 
 
-class DescribeUserScramCredentialsRequest(Message):
+class DescribeUserScramCredentialsRequest(Request["DescribeUserScramCredentialsResponse"]):
     """Without users: all users."""
 
     API = ServedApi(50, v("0"), v("0+"), operation="DESCRIBE")
@@ -90,7 +91,7 @@ class ScramCredentialUpsertion(SecretMessage):
     salted_password: Bytes = b""
 
 
-class AlterUserScramCredentialsRequest(Message):
+class AlterUserScramCredentialsRequest(Request["AlterUserScramCredentialsResponse"]):
     API = ServedApi(51, v("0"), v("0+"), operation="ALTER")
 
     deletions: list[ScramCredentialDeletion] = []

@@ -2,6 +2,7 @@
 
 from typing import Annotated
 
+from broker.protocol.request import Request
 from broker.protocol.schema import NO_ID, Int8, Int16, Int32, Int64, Message, Records, ServedApi, String, Tag, Uuid, v
 
 
@@ -33,7 +34,7 @@ class ForgottenTopic(Message):
     partitions: list[Int32] = []
 
 
-class FetchRequest(Message):
+class FetchRequest(Request["FetchResponse"]):
     """A replica's id is in `replica_id` up to version 14 and in `replica_state` from 15 on: see `fetching_replica`."""
 
     API = ServedApi(1, v("4-17"), v("12+"), declared=v("4-18"))

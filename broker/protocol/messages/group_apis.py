@@ -2,6 +2,7 @@
 
 from typing import Annotated
 
+from broker.protocol.request import Request
 from broker.protocol.schema import NO_ID, Bool, Bytes, Int8, Int16, Int32, Message, Nullable, ServedApi, String, Uuid, v
 
 # ---- FindCoordinator (10).
@@ -10,7 +11,7 @@ from broker.protocol.schema import NO_ID, Bool, Bytes, Int8, Int16, Int32, Messa
 TRANSACTION_KEY = 1  # value of `key_type`
 
 
-class FindCoordinatorRequest(Message):
+class FindCoordinatorRequest(Request["FindCoordinatorResponse"]):
     API = ServedApi(10, v("0-6"), v("3+"))
 
     key: Annotated[String, v("0-3")] = ""
@@ -45,7 +46,7 @@ class JoinGroupRequestProtocol(Message):
     metadata: Bytes = b""
 
 
-class JoinGroupRequest(Message):
+class JoinGroupRequest(Request["JoinGroupResponse"]):
     API = ServedApi(11, v("0-9"), v("6+"))
 
     group_id: String = ""
@@ -84,7 +85,7 @@ class SyncGroupRequestAssignment(Message):
     assignment: Bytes = b""
 
 
-class SyncGroupRequest(Message):
+class SyncGroupRequest(Request["SyncGroupResponse"]):
     API = ServedApi(14, v("0-5"), v("4+"))
 
     group_id: String = ""
@@ -107,7 +108,7 @@ class SyncGroupResponse(Message):
 # ---- Heartbeat (12).
 
 
-class HeartbeatRequest(Message):
+class HeartbeatRequest(Request["HeartbeatResponse"]):
     API = ServedApi(12, v("0-4"), v("4+"))
 
     group_id: String = ""
@@ -130,7 +131,7 @@ class MemberIdentity(Message):
     reason: Annotated[String | None, v("5+")] = None
 
 
-class LeaveGroupRequest(Message):
+class LeaveGroupRequest(Request["LeaveGroupResponse"]):
     API = ServedApi(13, v("0-5"), v("4+"))
 
     group_id: String = ""
@@ -153,7 +154,7 @@ class LeaveGroupResponse(Message):
 # ---- DescribeGroups (15).
 
 
-class DescribeGroupsRequest(Message):
+class DescribeGroupsRequest(Request["DescribeGroupsResponse"]):
     API = ServedApi(15, v("0-6"), v("5+"))
 
     groups: list[String] = []
@@ -188,7 +189,7 @@ class DescribeGroupsResponse(Message):
 # ---- ListGroups (16).
 
 
-class ListGroupsRequest(Message):
+class ListGroupsRequest(Request["ListGroupsResponse"]):
     API = ServedApi(16, v("0-5"), v("3+"))
 
     states_filter: Annotated[list[String], v("4+")] = []
@@ -211,7 +212,7 @@ class ListGroupsResponse(Message):
 # ---- DeleteGroups (42).
 
 
-class DeleteGroupsRequest(Message):
+class DeleteGroupsRequest(Request["DeleteGroupsResponse"]):
     API = ServedApi(42, v("0-2"), v("2+"))
 
     groups_names: list[String] = []
@@ -239,7 +240,7 @@ class TopicPartitions(Message):
     partitions: list[Int32] = []
 
 
-class ConsumerGroupHeartbeatRequest(Message):
+class ConsumerGroupHeartbeatRequest(Request["ConsumerGroupHeartbeatResponse"]):
     API = ServedApi(68, v("0-1"), v("0+"), operation="none")
 
     group_id: String = ""

@@ -3,6 +3,7 @@ OffsetDelete)."""
 
 from typing import Annotated
 
+from broker.protocol.request import Request
 from broker.protocol.schema import Bool, Int8, Int16, Int32, Int64, Message, Nullable, ServedApi, String, Topic, v
 
 # ---- ListOffsets (2).
@@ -27,7 +28,7 @@ class ListOffsetsPartition(Message):
     timestamp: Int64 = 0
 
 
-class ListOffsetsRequest(Message):
+class ListOffsetsRequest(Request["ListOffsetsResponse"]):
     API = ServedApi(2, v("1-11"), v("6+"))
 
     replica_id: Int32 = 0
@@ -63,7 +64,7 @@ class OffsetForLeaderTopic(Message):
     partitions: list[OffsetForLeaderPartition] = []
 
 
-class OffsetForLeaderEpochRequest(Message):
+class OffsetForLeaderEpochRequest(Request["OffsetForLeaderEpochResponse"]):
     API = ServedApi(23, v("2-4"), v("4+"))
 
     replica_id: Annotated[Int32, v("3+")] = -2
@@ -99,7 +100,7 @@ class DeleteRecordsPartition(Message):
     offset: Int64 = 0
 
 
-class DeleteRecordsRequest(Message):
+class DeleteRecordsRequest(Request["DeleteRecordsResponse"]):
     API = ServedApi(21, v("0-2"), v("2+"))
 
     topics: list[Topic[DeleteRecordsPartition]] = []
@@ -127,7 +128,7 @@ class OffsetCommitRequestPartition(Message):
     committed_metadata: String | None = ""
 
 
-class OffsetCommitRequest(Message):
+class OffsetCommitRequest(Request["OffsetCommitResponse"]):
     API = ServedApi(8, v("2-9"), v("8+"))
 
     group_id: String = ""
@@ -163,7 +164,7 @@ class OffsetFetchRequestGroup(Message):
     topics: Annotated[list[OffsetFetchRequestTopic] | None, v("8+")] = []
 
 
-class OffsetFetchRequest(Message):
+class OffsetFetchRequest(Request["OffsetFetchResponse"]):
     API = ServedApi(9, v("1-9"), v("6+"))
 
     group_id: Annotated[String, v("0-7")] = ""
@@ -200,7 +201,7 @@ class OffsetDeleteRequestPartition(Message):
     partition_index: Int32 = 0
 
 
-class OffsetDeleteRequest(Message):
+class OffsetDeleteRequest(Request["OffsetDeleteResponse"]):
     API = ServedApi(47, v("0"))
 
     group_id: String = ""

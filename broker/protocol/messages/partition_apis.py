@@ -2,6 +2,7 @@
 
 from typing import Annotated
 
+from broker.protocol.request import Request
 from broker.protocol.schema import NO_ID, Bool, Int8, Int16, Int32, Int64, Message, ServedApi, String, Topic, Uuid, v
 
 # ---- AlterPartition (56): KIP-497, KIP-704, KIP-841, KIP-903.
@@ -28,7 +29,7 @@ class AlterPartitionTopicData(Message):
     partitions: list[AlterPartitionData] = []
 
 
-class AlterPartitionRequest(Message):
+class AlterPartitionRequest(Request["AlterPartitionResponse"]):
     API = ServedApi(56, v("2-3"), v("0+"), advertised=v("none"), operation="CLUSTER_ACTION")
 
     broker_id: Int32 = 0
@@ -67,7 +68,7 @@ class ReassignablePartition(Message):
     replicas: list[Int32] | None = None
 
 
-class AlterPartitionReassignmentsRequest(Message):
+class AlterPartitionReassignmentsRequest(Request["AlterPartitionReassignmentsResponse"]):
     API = ServedApi(45, v("0-1"), v("0+"), operation="ALTER")
 
     timeout_ms: Int32 = 60_000
@@ -97,7 +98,7 @@ class ListPartitionReassignmentsTopics(Message):
     partition_indexes: list[Int32] = []
 
 
-class ListPartitionReassignmentsRequest(Message):
+class ListPartitionReassignmentsRequest(Request["ListPartitionReassignmentsResponse"]):
     API = ServedApi(46, v("0"), v("0+"), operation="DESCRIBE")
 
     timeout_ms: Int32 = 60_000
@@ -130,7 +131,7 @@ class ElectLeadersTopicPartitions(Message):
     partitions: list[Int32] = []
 
 
-class ElectLeadersRequest(Message):
+class ElectLeadersRequest(Request["ElectLeadersResponse"]):
     """`topic_partitions` None: all partitions."""
 
     API = ServedApi(43, v("0-2"), v("2+"), operation="ALTER")
@@ -165,7 +166,7 @@ class GetReplicaLogInfoTopicPartitions(Message):
     partitions: list[Int32] = []
 
 
-class GetReplicaLogInfoRequest(Message):
+class GetReplicaLogInfoRequest(Request["GetReplicaLogInfoResponse"]):
     API = ServedApi(93, v("0"), v("0+"), advertised=v("none"), operation="CLUSTER_ACTION")
 
     broker_id: Int32 = 0

@@ -3,6 +3,7 @@
 from typing import Annotated
 
 from broker.protocol.messages.fetch import LeaderIdAndEpoch, NodeEndpoint
+from broker.protocol.request import Request
 from broker.protocol.schema import NO_ID, Int16, Int32, Int64, Message, Records, ServedApi, String, Tag, Uuid, v
 
 # ---- Produce (0).
@@ -19,7 +20,7 @@ class TopicProduceData(Message):
     partition_data: list[PartitionProduceData] = []
 
 
-class ProduceRequest(Message):
+class ProduceRequest(Request["ProduceResponse"]):
     # Older versions of librdkafka do not compress unless Produce is advertised from version 0 (KAFKA-18659).
     API = ServedApi(0, v("3-12"), v("9+"), declared=v("3-13"), advertised=v("0-12"))
 
@@ -63,7 +64,7 @@ class ProduceResponse(Message):
 # ---- InitProducerId (22).
 
 
-class InitProducerIdRequest(Message):
+class InitProducerIdRequest(Request["InitProducerIdResponse"]):
     API = ServedApi(22, v("0-5"), v("2+"))
 
     transactional_id: String | None = ""
@@ -82,7 +83,7 @@ class InitProducerIdResponse(Message):
 # ---- AllocateProducerIds (67).
 
 
-class AllocateProducerIdsRequest(Message):
+class AllocateProducerIdsRequest(Request["AllocateProducerIdsResponse"]):
     API = ServedApi(67, v("0"), v("0+"), advertised=v("none"), operation="CLUSTER_ACTION")
 
     broker_id: Int32 = 0

@@ -8,6 +8,7 @@ from typing import Annotated
 import msgspec
 
 from broker.protocol.messages.fetch import LeaderIdAndEpoch
+from broker.protocol.request import Request
 from broker.protocol.schema import (
     NO_ID,
     Bool,
@@ -46,7 +47,7 @@ class VotePartitionData(Message):
     pre_vote: Annotated[Bool, v("2+")] = False
 
 
-class VoteRequest(Message):
+class VoteRequest(Request["VoteResponse"]):
     API = ServedApi(52, v("0-2"), v("0+"), advertised=v("none"), operation="CLUSTER_ACTION")
 
     cluster_id: String | None = None
@@ -92,7 +93,7 @@ class Listener(Message):
     port: UInt16 = 0
 
 
-class BeginQuorumEpochRequest(Message):
+class BeginQuorumEpochRequest(Request["BeginQuorumEpochResponse"]):
     API = ServedApi(53, v("0-1"), v("1+"), advertised=v("none"), operation="CLUSTER_ACTION")
 
     cluster_id: String | None = None
@@ -132,7 +133,7 @@ class EndQuorumEpochPartitionData(Message):
     preferred_candidates: Annotated[list[ReplicaInfo], v("1+")] = []
 
 
-class EndQuorumEpochRequest(Message):
+class EndQuorumEpochRequest(Request["EndQuorumEpochResponse"]):
     API = ServedApi(54, v("0-1"), v("1+"), advertised=v("none"), operation="CLUSTER_ACTION")
 
     cluster_id: String | None = None
@@ -153,7 +154,7 @@ class DescribeQuorumPartitionData(Message):
     partition_index: Int32 = 0
 
 
-class DescribeQuorumRequest(Message):
+class DescribeQuorumRequest(Request["DescribeQuorumResponse"]):
     API = ServedApi(55, v("0-2"), v("0+"), operation="DESCRIBE")
 
     topics: list[QuorumTopic[DescribeQuorumPartitionData]] = []
@@ -208,7 +209,7 @@ class PartitionSnapshot(Message):
     replica_directory_id: Annotated[Uuid, v("1+"), Tag(0)] = NO_ID
 
 
-class FetchSnapshotRequest(Message):
+class FetchSnapshotRequest(Request["FetchSnapshotResponse"]):
     API = ServedApi(59, v("0-1"), v("0+"), advertised=v("none"), operation="CLUSTER_ACTION")
 
     cluster_id: Annotated[String | None, Tag(0)] = None

@@ -2,6 +2,7 @@
 
 from typing import Annotated
 
+from broker.protocol.request import Request
 from broker.protocol.schema import NO_ID, Bool, Int8, Int16, Int32, Message, Nullable, ServedApi, String, Tag, Uuid, v
 
 # ---- CreateTopics (19).
@@ -25,7 +26,7 @@ class CreatableTopic(Message):
     configs: list[CreatableTopicConfig] = []
 
 
-class CreateTopicsRequest(Message):
+class CreateTopicsRequest(Request["CreateTopicsResponse"]):
     API = ServedApi(19, v("2-7"), v("5+"))
 
     topics: list[CreatableTopic] = []
@@ -65,7 +66,7 @@ class DeleteTopicState(Message):
     topic_id: Uuid = NO_ID
 
 
-class DeleteTopicsRequest(Message):
+class DeleteTopicsRequest(Request["DeleteTopicsResponse"]):
     """Topics are named in `topic_names` up to version 5, in `topics` from 6 on."""
 
     API = ServedApi(20, v("1-6"), v("4+"))
@@ -102,7 +103,7 @@ class CreatePartitionsTopic(Message):
     assignments: list[CreatePartitionsAssignment] | None = []
 
 
-class CreatePartitionsRequest(Message):
+class CreatePartitionsRequest(Request["CreatePartitionsResponse"]):
     API = ServedApi(37, v("0-3"), v("2+"))
 
     topics: list[CreatePartitionsTopic] = []

@@ -8,12 +8,9 @@ from broker.peers import Peers
 from broker.producers.producer_ids import NONE, Identity, ProducerIds, next_epoch
 from broker.protocol.messages.producer_apis import (
     AllocateProducerIdsRequest,
-    AllocateProducerIdsResponse,
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
-
-ALLOCATE_VERSION = 0
 
 
 class ProducerIdsHandler:
@@ -71,8 +68,8 @@ class ProducerIdsHandler:
             return
         request = AllocateProducerIdsRequest(broker_id=self._node_id, broker_epoch=self._broker_epoch())
         try:
-            response = await self._peers.request(controller, request, ALLOCATE_VERSION, self._timeout_s)
+            response = await self._peers.request(controller, request, self._timeout_s)
         except (ConnectionError, TimeoutError):
             return
-        if isinstance(response, AllocateProducerIdsResponse) and response.error_code == ErrorCode.NONE:
+        if response.error_code == ErrorCode.NONE:
             self.ids.add(response.producer_id_start, response.producer_id_len)

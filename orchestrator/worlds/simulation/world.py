@@ -34,7 +34,6 @@ from simulator.messages import Recorder
 from simulator.object_store import PROBE_PREFIX, SimulatedObjectStore, StoreFaults, probe, reads_own, shows_new
 from systems import Member, System
 from systems.kafka_protocol.observer import KafkaObserver
-from systems.kafka_protocol.transport import VirtualAsking
 from systems.service import Service
 from workloads.control import Close, Command, Trouble
 from workloads.process import ClientError, ClientHandle
@@ -488,7 +487,7 @@ class SimulationWorld(World):
 
     def observe(self, system: System, members: Sequence[Member], topic: str) -> KafkaObserver:
         del system  # only one system runs here
-        return KafkaObserver(members, topic, asking=VirtualAsking(self._time.run))
+        return KafkaObserver(members, topic, scheduler=self.scheduler)
 
     def up(self, on_progress: Progress = no_progress) -> None:
         self._lock.take()

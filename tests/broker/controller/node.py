@@ -18,7 +18,6 @@ from broker.protocol.messages.partition_apis import (
     PartitionLogInfo,
     TopicPartitionLogInfo,
 )
-from broker.protocol.schema import Message
 from broker.quorum.messages import Predecessor
 from broker.trace import Tracer
 from tests.broker.controller.world import configuration, registration
@@ -91,7 +90,7 @@ class Node:
             mutants=Mutants(mutants),
         )
 
-    async def request(self, node_id: int, message: Message, version: int, timeout: float) -> Message:  # noqa: ARG002
+    async def request(self, node_id: int, message: Any, timeout: float, version: int | None = None) -> Any:  # noqa: ARG002
         """What the brokers answer when they are asked where their logs end."""
         assert isinstance(message, GetReplicaLogInfoRequest)
         self.asked.append(node_id)

@@ -1,7 +1,7 @@
 """The ids of producers: from blocks of the controller's, and the epochs of those that name their last one."""
 
 import asyncio
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -13,7 +13,6 @@ from broker.protocol.messages.producer_apis import (
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
-from broker.protocol.schema import Message
 from broker.server.handlers.producer_ids_handler import ProducerIdsHandler
 
 
@@ -26,7 +25,7 @@ class Controller:
         self.away = False
         self.attempts = 0
 
-    async def request(self, node_id: int, message: Message, version: int, timeout: float) -> Message:  # noqa: ARG002
+    async def request(self, node_id: int, message: Any, timeout: float, version: int | None = None) -> Any:  # noqa: ARG002
         request = cast(AllocateProducerIdsRequest, message)
         await asyncio.sleep(0)
         self.attempts += 1

@@ -163,13 +163,14 @@ class LiveCluster:
         for seat in self.seats.values():
             await self.until(partial(condition, seat))
 
-    async def request(self, sender: int, receiver: int, message: Message, version: int, limit: float) -> Message:
+    async def request(self, sender: int, receiver: int, message: Message, limit: float) -> Message:
         self.intercept(sender, receiver, message)
         quorum = self.seats[receiver].quorum
         if quorum is None or sender in self.cut or receiver in self.cut:
             await asyncio.sleep(0.001)
             raise ConnectionError("no such peer")
         api = api_of(message)
+        version = api.max_version
         handler = QuorumHandler(quorum)
         handlers: dict[ApiKey, Callable[[Any, int], Awaitable[Message]]] = {
             ApiKey.VOTE: handler.handle,
@@ -190,8 +191,8 @@ class _Connector:
         self._cluster = cluster
         self._node = node
 
-    async def request(self, node_id: int, message: Message, version: int, timeout: float) -> Message:
-        return await self._cluster.request(self._node, node_id, message, version, timeout)
+    async def request(self, node_id: int, message: Any, timeout: float, version: int | None = None) -> Any:  # noqa: ARG002
+        return await self._cluster.request(self._node, node_id, message, timeout)
 
 
 @asynccontextmanager

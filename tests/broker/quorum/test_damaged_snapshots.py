@@ -76,8 +76,8 @@ class DamagingCluster(LiveCluster):
 
     damages = True
 
-    async def request(self, sender: int, receiver: int, message: Message, version: int, limit: float) -> Message:
-        answer = await super().request(sender, receiver, message, version, limit)
+    async def request(self, sender: int, receiver: int, message: Message, limit: float) -> Message:
+        answer = await super().request(sender, receiver, message, limit)
         if self.damages and isinstance(answer, FetchSnapshotResponse):
             self.damages = False
             piece = answer.topics[0].partitions[0]

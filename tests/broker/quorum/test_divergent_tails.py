@@ -26,7 +26,7 @@ async def tail_on_its_own(cluster: SimulatedCluster, leader: str) -> None:
     connector = PeerConnector(-1, cluster.addresses, response_max_bytes=1 << 20)
     request = CreateTopicsRequest([CreatableTopic("lost", TAIL, 2)], timeout_ms=100)
     with suppress(OSError):
-        await connector.request(cluster.machines[leader].node_id, request, 7, 1.0)
+        await connector.request(cluster.machines[leader].node_id, request, 1.0)
     assert cluster.node(leader).quorum.log_end.offset > before + TAIL
 
 

@@ -15,6 +15,7 @@ from broker.environment import BrokerEnvironment
 from broker.errors import ErrorCode
 from broker.listeners import plaintext
 from broker.mutants import Mutants
+from broker.protocol.api import api_of
 from broker.protocol.messages.fetch import (
     EpochEndOffset,
     FetchableTopicResponse,
@@ -138,8 +139,8 @@ class Peers:
         self._cluster = cluster
         self._node_id = node_id
 
-    async def request(self, node_id: int, message: Message, version: int, timeout: float) -> Message:
-        cluster = self._cluster
+    async def request(self, node_id: int, message: Any, timeout: float, version: int | None = None) -> Any:
+        cluster, version = self._cluster, api_of(message).max_version if version is None else version
         await asyncio.sleep(0)
         if node_id == CONTROLLER:
             return await cluster.alter_partition(message, version)

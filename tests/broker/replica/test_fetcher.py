@@ -15,7 +15,6 @@ from broker.protocol.messages.offset_apis import (
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
-from broker.protocol.schema import Message
 from broker.replica.background import Background
 from broker.replica.fetcher import BACKOFF_MIN, LeaderFetcher
 from broker.replica.follower import PartitionFollower
@@ -35,7 +34,7 @@ class RecoveringLeader:
     def __init__(self) -> None:
         self.asked_at: list[float] = []
 
-    async def request(self, node_id: int, message: Message, version: int, timeout: float) -> Message:  # noqa: ARG002
+    async def request(self, node_id: int, message: Any, timeout: float, version: int | None = None) -> Any:  # noqa: ARG002
         self.asked_at.append(asyncio.get_running_loop().time())
         refused = [
             OffsetForLeaderTopicResult(
@@ -55,7 +54,7 @@ class PartingLeader:
         self.asked: list[tuple[str, int]] = []
         """Of a question the epoch, of a fetch the offset."""
 
-    async def request(self, node_id: int, message: Message, version: int, timeout: float) -> Message:  # noqa: ARG002
+    async def request(self, node_id: int, message: Any, timeout: float, version: int | None = None) -> Any:  # noqa: ARG002
         if isinstance(message, OffsetForLeaderEpochRequest):
             ((question,),) = (topic.partitions for topic in message.topics)
             end = 1 if self.asked else 2

@@ -1,7 +1,8 @@
 """A client of the simulated cluster that sends any request to the broker that it names."""
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from broker.protocol.request import Request
 from broker.protocol.schema import Message
 from broker.server.client import PeerConnector
 from simulator.cluster import SimulatedCluster
@@ -17,8 +18,8 @@ class Asking:
             -1, cluster.addresses, controllers=cluster.controllers, response_max_bytes=1 << 20
         )
 
-    async def ask(self, broker: int, request: Message, version: int, answer: type[R], timeout: float = 60.0) -> R:
-        response = await self._connector.request(broker, request, version, timeout)
+    async def ask(self, broker: int, request: Request[Any], version: int, answer: type[R], timeout: float = 60.0) -> R:
+        response = await self._connector.request(broker, request, timeout, version)
         assert isinstance(response, answer)
         return response
 

@@ -103,7 +103,7 @@ async def connected(peer: Peer) -> PeerConnection:
 
 
 async def heartbeat(connector: PeerConnector, number: int, timeout: float = 10.0) -> int:
-    response = await connector.request(2, BrokerHeartbeatRequest(broker_epoch=number), 1, timeout)
+    response = await connector.request(2, BrokerHeartbeatRequest(broker_epoch=number), timeout)
     assert isinstance(response, BrokerHeartbeatResponse)
     return response.throttle_time_ms
 
@@ -117,7 +117,7 @@ async def test_pipelined_requests_get_their_own_answers(peer: Peer, connector: P
 def test_a_large_answer_is_not_overwritten_by_the_next_one() -> None:
     async def tell(peer: Peer, connector: PeerConnector) -> None:  # noqa: ARG001
         request = FetchRequest(topics=[FetchTopic(topic="t", partitions=[FetchPartition()])])
-        answers = await asyncio.gather(*(connector.request(2, request, 12, 10.0) for _ in range(5)))
+        answers = await asyncio.gather(*(connector.request(2, request, 10.0, 12) for _ in range(5)))
         for answer in answers:
             assert isinstance(answer, FetchResponse)
             assert answer.responses[0].partitions[0].records == bytes([7]) * 500_000
@@ -203,17 +203,17 @@ async def test_a_peer_that_is_away_is_found_again_when_it_is_back(peer: Peer, co
 
 async def test_a_broker_is_reachable_when_its_address_is_known(peer: Peer, connector: PeerConnector, /) -> None:
     with pytest.raises(ConnectionError, match="address of broker 9"):
-        await connector.request(9, BrokerHeartbeatRequest(), 1, 1.0)
+        await connector.request(9, BrokerHeartbeatRequest(), 1.0)
     connector.learn({9: ("127.0.0.1", peer.port)})
     with pytest.raises(ConnectionError, match="address of broker 9"):
-        await connector.request(9, BrokerHeartbeatRequest(), 1, 1.0)  # it is not a controller
-    assert isinstance(await connector.request(9, FetchRequest(), 12, 10.0), FetchResponse)
+        await connector.request(9, BrokerHeartbeatRequest(), 1.0)  # it is not a controller
+    assert isinstance(await connector.request(9, FetchRequest(), 10.0, 12), FetchResponse)
     assert await heartbeat(connector, 4) == 4  # a voter stays where the configuration says it is
 
 
 async def test_requests_to_the_own_node_are_calls(peer: Peer, connector: PeerConnector, /) -> None:
     connector.serve_locally(peer.dispatcher.local.call)
-    response = await connector.request(1, BrokerHeartbeatRequest(broker_epoch=5), 1, 1.0)
+    response = await connector.request(1, BrokerHeartbeatRequest(broker_epoch=5), 1.0)
     assert isinstance(response, BrokerHeartbeatResponse)
     assert response.throttle_time_ms == 5
     assert peer.listener.connections == 0
@@ -221,7 +221,7 @@ async def test_requests_to_the_own_node_are_calls(peer: Peer, connector: PeerCon
 
 async def test_a_defect_costs_the_connection_and_is_traced(peer: Peer, connector: PeerConnector, /) -> None:
     with pytest.raises(ConnectionError):
-        await connector.request(2, ListOffsetsRequest(), 5, 10.0)
+        await connector.request(2, ListOffsetsRequest(), 10.0, 5)
     assert [event["event"] for event in peer.events] == ["request_failed", "connection_rejected"]
     assert "a defect" in str(peer.events[0]["error"])
     assert peer.disk_failures == []
@@ -231,7 +231,7 @@ async def test_a_defect_costs_the_connection_and_is_traced(peer: Peer, connector
 async def test_an_error_of_the_disk_is_reported_as_such(peer: Peer, connector: PeerConnector, /) -> None:
     peer.failure = OSError(5, "Input/output error")
     with pytest.raises(ConnectionError):
-        await connector.request(2, ListOffsetsRequest(), 5, 10.0)
+        await connector.request(2, ListOffsetsRequest(), 10.0, 5)
     assert [error.errno for error in peer.disk_failures] == [5]
 
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -65,7 +66,7 @@ class Controller:
         self.events.append(event)
         self.changed.set()
 
-    async def request(self, node_id: int, message: Message, version: int, timeout: float) -> Message:  # noqa: ARG002
+    async def request(self, node_id: int, message: Any, timeout: float, version: int | None = None) -> Any:  # noqa: ARG002
         self.asked.append((node_id, message))
         self.changed.set()
         if not self.reachable.is_set():

@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,6 +25,7 @@ from broker.protocol.messages.credential_apis import (
     ScramCredentialUpsertion,
 )
 from broker.protocol.messages.quorum_apis import VoteRequest
+from broker.protocol.request import Request
 from broker.security.passwords import Password
 from broker.security.scram import ScramMechanism, salted
 from broker.server.client import PeerConnector
@@ -76,7 +78,7 @@ async def test_brokers_authenticate_to_each_other_and_an_authenticated_client_is
     await started(cluster)
     for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
         asking = client(cluster, as_user("broker", BROKERS, mechanism))
-        response = await asking.request(2, MetadataRequest(), 12, 10.0)
+        response = await asking.request(2, MetadataRequest(), 10.0)
         assert isinstance(response, MetadataResponse)
         assert {broker.node_id for broker in response.brokers} == {1, 2, 3}
 
@@ -95,7 +97,7 @@ async def test_a_peer_with_wrong_credentials_or_mechanism_is_refused(
 ) -> None:
     await started(cluster)
     with pytest.raises(ConnectionError, match=reason):
-        await client(cluster, as_user(user, password, mechanism)).request(1, MetadataRequest(), 12, 10.0)
+        await client(cluster, as_user(user, password, mechanism)).request(1, MetadataRequest(), 10.0)
     if mechanism != "PLAIN":
         await cluster.until(lambda: any(cluster.journal.of("connection_rejected")))
         (event,) = cluster.journal.of("connection_rejected")
@@ -108,12 +110,13 @@ async def test_before_authentication_only_api_versions_is_answered(cluster: Simu
     await started(cluster)
     addresses = {broker: (host, port) for broker, (host, _) in cluster.addresses.items()}
     stranger = PeerConnector(-1, addresses, response_max_bytes=1 << 20)
-    versions = await stranger.request(1, ApiVersionsRequest(), 3, 10.0)
+    versions = await stranger.request(1, ApiVersionsRequest(), 10.0)
     assert isinstance(versions, ApiVersionsResponse)
     assert {17, 36} <= {each.api_key for each in versions.api_keys}
-    for request, version in ((MetadataRequest(), 12), (VoteRequest(), 2)):
+    requests: tuple[Request[Any], ...] = MetadataRequest(), VoteRequest()
+    for request in requests:
         with pytest.raises(ConnectionError):
-            await stranger.request(1, request, version, 10.0)
+            await stranger.request(1, request, 10.0)
 
 
 @pytest.mark.conforms("SEC-3")
@@ -122,7 +125,7 @@ async def test_an_authenticated_client_cannot_authenticate_again_without_a_sessi
 ) -> None:
     await started(cluster)
     known = client(cluster, as_user("broker", BROKERS))
-    again = await known.request(1, SaslHandshakeRequest(MECHANISM), 1, 10.0)
+    again = await known.request(1, SaslHandshakeRequest(MECHANISM), 10.0)
     assert isinstance(again, SaslHandshakeResponse)
     assert again.error_code == ErrorCode.ILLEGAL_SASL_STATE
 
@@ -139,7 +142,7 @@ def test_brokers_renew_their_sessions_before_their_end(tmp_path: Path) -> None:
             assert cluster.controller() == controller
             asking = client(cluster, as_user("broker", BROKERS))
             for _ in range(10):
-                await asking.request(2, MetadataRequest(), 12, 10.0)
+                await asking.request(2, MetadataRequest(), 10.0)
                 await asyncio.sleep(0.7)
             reasons = [str(event["reason"]) for event in cluster.journal.of("connection_rejected")]
             assert not [reason for reason in reasons if "session's end" in reason]
@@ -170,7 +173,7 @@ def test_a_reauthenticated_client_stays_connected(tmp_path: Path) -> None:
 @pytest.mark.conforms("SEC-4")
 def test_a_users_password_is_altered_and_deleted(cluster: SimulatedCluster) -> None:
     async def ask(request: AlterUserScramCredentialsRequest) -> list[int]:
-        response = await client(cluster, as_user("broker", BROKERS)).request(1, request, 0, 10.0)
+        response = await client(cluster, as_user("broker", BROKERS)).request(1, request, 10.0, 0)
         assert isinstance(response, AlterUserScramCredentialsResponse)
         return [result.error_code for result in response.results]
 
@@ -182,7 +185,7 @@ def test_a_users_password_is_altered_and_deleted(cluster: SimulatedCluster) -> N
 
     async def lets_in(password: str) -> bool:
         try:
-            await client(cluster, as_user("alice", password)).request(3, MetadataRequest(), 12, 10.0)
+            await client(cluster, as_user("alice", password)).request(3, MetadataRequest(), 10.0)
         except ConnectionError:
             return False
         return True

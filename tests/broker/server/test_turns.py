@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 import cramjam
 import pytest
@@ -31,7 +32,8 @@ from broker.protocol.messages.producer_apis import (
 )
 from broker.protocol.messages.topic_apis import CreatableTopic, CreateTopicsRequest
 from broker.protocol.records import Record, build_batch
-from broker.protocol.schema import Message, Topic
+from broker.protocol.request import Request
+from broker.protocol.schema import Topic
 from broker.server import broker_node
 from broker.server.client import PeerConnector
 from broker.server.dispatch import DECODED_FOR_ONE
@@ -74,7 +76,7 @@ def many_offsets(topics: int = 1) -> ListOffsetsRequest:
     return ListOffsetsRequest(replica_id=-1, topics=[Topic(name="t", partitions=partitions)] * topics)
 
 
-REQUESTS: dict[str, tuple[Message, int]] = {
+REQUESTS: dict[str, tuple[Request[Any], int]] = {
     "ListOffsets": (many_offsets(), 6),
     "ListOffsets of many topics": (many_offsets(topics=MANY), 6),
     "OffsetForLeaderEpoch": (
@@ -110,7 +112,7 @@ REQUESTS: dict[str, tuple[Message, int]] = {
     "DescribeGroups": (DescribeGroupsRequest(groups=[f"g{n}" for n in range(MANY)]), 5),
     "DeleteGroups": (DeleteGroupsRequest(groups_names=["g"] * MANY), 2),
 }
-TOO_MANY: dict[str, tuple[Message, int]] = {
+TOO_MANY: dict[str, tuple[Request[Any], int]] = {
     "Fetch": (
         FetchRequest(topics=[FetchTopic(topic="t", partitions=[FetchPartition(partition=0)] * (MANY + 1))]),
         12,
@@ -147,7 +149,7 @@ def test_a_large_request_is_answered_in_turns(cluster: SimulatedCluster, name: s
         assert isinstance(counted, Counted)
         counted.turns = [0]
         peers = PeerConnector(-1, cluster.addresses, response_max_bytes=64 << 20)
-        await peers.request(1, request, version, 30.0)
+        await peers.request(1, request, 30.0, version)
         assert max(counted.turns) <= MOST_IN_A_TURN
         assert sum(counted.turns) >= 4_000
         peers.close()
@@ -164,7 +166,7 @@ def test_more_entries_than_any_client_needs_cost_the_connection(cluster: Simulat
         await cluster.ready()
         peers = PeerConnector(-1, cluster.addresses, response_max_bytes=64 << 20)
         with pytest.raises(ConnectionError):
-            await peers.request(1, request, version, 30.0)
+            await peers.request(1, request, 30.0, version)
         (rejected,) = cluster.journal.of("connection_rejected")
         assert "more entries than one message may have" in str(rejected["reason"])
         peers.close()
@@ -190,8 +192,8 @@ def test_compressed_batches_of_producers_are_opened_in_turns(cluster: SimulatedC
         peers = PeerConnector(-1, cluster.addresses, response_max_bytes=64 << 20)
         small = made(record(0), count=1)
         many, next_one = await asyncio.gather(
-            peers.request(1, produce(range(10), batch), 9, 30.0),
-            peers.request(1, produce(range(9, 10), small), 9, 30.0),
+            peers.request(1, produce(range(10), batch), 30.0, 9),
+            peers.request(1, produce(range(9, 10), small), 30.0, 9),
         )
         of_one = (4 << 20) // EXAMINED_PER_ENTRY
         assert sum(counted.turns) >= 10 * of_one
@@ -216,7 +218,7 @@ def test_an_answer_that_is_made_at_once_counts_for_its_length(cluster: Simulated
         assert isinstance(counted, Counted)
         peers = PeerConnector(-1, cluster.addresses, response_max_bytes=64 << 20)
         counted.turns = [0]
-        await peers.request(1, request, 0, 30.0)
+        await peers.request(1, request, 30.0, 0)
         assert sum(counted.turns) >= 1_000
         peers.close()
 
@@ -236,11 +238,11 @@ def test_records_read_for_a_time_lookup_count_in_the_turn(cluster: SimulatedClus
         peers = PeerConnector(-1, cluster.addresses, response_max_bytes=64 << 20)
         data = [PartitionProduceData(index=0, records=batch)]
         produce = ProduceRequest(acks=-1, topic_data=[TopicProduceData(name="t", partition_data=data)])
-        await peers.request(1, produce, 9, 30.0)
+        await peers.request(1, produce, 30.0, 9)
         counted = cluster.node("n1").doors.turns
         assert isinstance(counted, Counted)
         counted.turns = [0]
-        found = await peers.request(1, request, 6, 30.0)
+        found = await peers.request(1, request, 30.0, 6)
         of_one = (len(batch) + records * BYTES_PER_RECORD) // EXAMINED_PER_ENTRY
         assert sum(counted.turns) >= 50 * of_one
         assert max(counted.turns) <= ENTRIES_PER_TURN + of_one + 50

@@ -27,10 +27,11 @@ LARGE = 1 << 20
 def frame_of(name: str) -> memoryview:
     """A request that says much which its group has no use for."""
     assignments = [SyncGroupRequestAssignment("m", bytes(LARGE))]
-    request, version = {
+    requests: dict[str, tuple[Message, int]] = {
         "join": (JoinGroupRequest("g", reason="x" * LARGE), 9),
         "sync": (SyncGroupRequest("g", 1, "m", assignments=assignments), 5),
-    }[name]
+    }
+    request, version = requests[name]
     return memoryview(encode_request(request, version, 1, "test"))[4:]
 
 
