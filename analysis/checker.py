@@ -21,6 +21,8 @@ from history.journal.writer import PHASES
 from installation.counted import counted
 
 if TYPE_CHECKING:
+    from analysis.core.deletion_rules import ReplicaStart
+    from analysis.core.offset_ranges import Key
     from analysis.core.registers import RegisterReport
     from analysis.engines.log import CheckedRanges, LogPlan
     from analysis.engines.register import RegisterPlan
@@ -127,12 +129,49 @@ class CheckedRun:
         return deletions_of(self.description.workload.topic, self.history.journal)
 
     @cached_property
+    def final_starts(self) -> tuple[Sequence[ReplicaStart], Sequence[str]]:
+        """Where the logs of replicas finally start, in partitions whose records clients or a setting may remove; and
+        the files that could not be read, as sentences."""
+        from analysis.engines.replica import STORE
+        from analysis.evidence.log_starts import final_starts
+
+        if not self.description.has_replica_files or "final" not in self.history.phase_names:
+            return (), ()
+        is_tiered = self.description.workload.topic_settings.get("remote.storage.enable") == "true"
+        requested = self.deletions.requested
+        return final_starts(
+            {node: self.directory / "nodes" / node / "data" for node in self.plan.nodes},
+            {key: nodes for key, nodes in self.plan.replicas.items() if self.forgetting or key in requested},
+            self.deletions.answered,
+            store=self.directory / STORE if is_tiered else None,
+            at_s=self.history.clock.of_monotonic(self.history.journal[-1]["t"]),
+        )
+
+    @cached_property
+    def removable(self) -> Mapping[Key, int]:
+        """By partition, the offset below which records may be absent: clients asked to delete them, or a setting lets
+        them expire and the log of a replica finally starts above; INF if that start is unknown. The checker of
+        deletions judges it."""
+        from analysis.replicafiles.kafka import may_delete, stores_elsewhere
+        from history.record.schemas import INF
+
+        removable, settings = dict(self.deletions.requested), self.description.setting_layers
+        if not self.description.has_replica_files or not any(map(may_delete, settings)):
+            return removable
+        starts, doubts = self.final_starts
+        if not starts or doubts or any(map(stores_elsewhere, settings)):
+            removable |= dict.fromkeys(self.plan.replicas, INF)
+        for start in starts:
+            removable[start.key] = max(removable.get(start.key, 0), start.offset)
+        return removable
+
+    @cached_property
     def log_ranges(self) -> tuple[LogPlan, TaskMap, CheckedRanges]:
         """The plan of the log check, the engine's map and what was concluded: the check and the certificate share them.
         Raises DamagedError."""
         from analysis.engines.log import LogPlan, check_ranges
 
-        plan = LogPlan.of(self.tables, deleted=self.deletions.requested)
+        plan = LogPlan.of(self.tables, deleted=self.removable)
         spread = self.spread(plan.rows)
         return plan, spread, check_ranges(plan, spread, self.description.checks.upper_bound)
 

@@ -112,9 +112,9 @@ def check(run: CheckedRun) -> Outcome:
         ended = {node: suffered(run.history.journal, node, frozenset({Damage.MEMORY})) for node in run.plan.nodes}
         doubts += traces.unreported(metadata, run.events, names, ended)
     for node, events in run.events.items():
-        anomalies += rules.out_of_bounds(node, events)
         anomalies += traces.unasked(metadata, node, events) if not metadata.doubts else ()
         other_nodes = [name for name in run.events if name != node]
+        anomalies += rules.out_of_bounds(node, events, [run.events[name] for name in other_nodes])
         if not suffered_by(run, other_nodes, FALSE_STARTS):
             anomalies += rules.wrong_starts(node, events, [run.events[name] for name in other_nodes])
     if segments < required and not is_elsewhere:
@@ -136,10 +136,8 @@ def _tasks(run: CheckedRun, nodes: Mapping[str, Path], *, is_known: bool) -> Ite
     from analysis.engines.remote_store import StoreTask
     from analysis.engines.replica import STORE
     from analysis.replicafiles.kafka import forgets_producers
-    from history.record.schemas import INF
 
     for key, names in run.plan.replicas.items():
-        deleted_to = INF if run.forgetting else run.deletions.requested.get(key, 0)
         lost = {name for name in names if suffered(run.history.journal, name, LOSSES)}
         intact = frozenset(names) - lost if is_known else frozenset[str]()
         yield StoreTask(
@@ -150,7 +148,7 @@ def _tasks(run: CheckedRun, nodes: Mapping[str, Path], *, is_known: bool) -> Ite
             intact,
             keeps_committed(run, names),
             any(map(forgets_producers, run.description.setting_layers)),
-            deleted_to,
+            run.removable.get(key, 0),
         )
 
 

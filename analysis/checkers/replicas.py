@@ -84,7 +84,6 @@ def check(run: CheckedRun) -> Outcome:
     from analysis.engines.row_groups import row_groups_of
     from analysis.evidence.earlier_dumps import demanded
     from analysis.replicafiles import kafka, kafka_nodes
-    from history.record.schemas import INF
 
     description = run.description
     if description.replicas.format == NO_FORMAT:
@@ -97,7 +96,6 @@ def check(run: CheckedRun) -> Outcome:
     plan, settings = run.plan, description.setting_layers
     circumstances = _circumstances(
         run,
-        deleted_to=INF if any(map(kafka.may_delete, settings)) else 0,
         compacts=any(map(kafka.compacts, settings)),
         forgets_producers=any(map(kafka.forgets_producers, settings)),
     )
@@ -109,7 +107,7 @@ def check(run: CheckedRun) -> Outcome:
         plan.replicas,
         circumstances,
         dumps,
-        deleted=run.deletions.requested,
+        deleted=run.removable,
         preallocates=any(map(kafka.preallocates, settings)),
         has_objects=not any(map(kafka.stores_elsewhere, settings)),
     )
@@ -152,7 +150,7 @@ def _gaps_of_evidence(run: CheckedRun, report: ReplicaReport) -> Iterator[str]:
                 )
 
 
-def _circumstances(run: CheckedRun, *, deleted_to: int, compacts: bool, forgets_producers: bool) -> Circumstances:
+def _circumstances(run: CheckedRun, *, compacts: bool, forgets_producers: bool) -> Circumstances:
     from analysis.core.replica_evidence import Circumstances
 
     reached = run.history.phase_names
@@ -160,7 +158,6 @@ def _circumstances(run: CheckedRun, *, deleted_to: int, compacts: bool, forgets_
     return Circumstances(
         quiet="final" in reached,
         stopped=stopped >= set(run.description.node_names),
-        deleted_to=deleted_to,
         compacts=compacts,
         forgets_producers=forgets_producers,
         from_zero=run.description.replicas.sequences == FROM_ZERO,

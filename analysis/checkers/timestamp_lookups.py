@@ -49,7 +49,7 @@ def check(run: CheckedRun) -> Outcome:
     lookups, sights = records.of(LOOKUP), records.of(SIGHT)
     if run.description.workload.kind != TIERED and not records.clients:
         return Outcome(NOT_APPLICABLE, "no client looked up an offset by timestamp")
-    judged = judge(run.description.workload.topic, lookups, sights, run.deletions.requested)
+    judged = judge(run.description.workload.topic, lookups, sights, run.removable)
     anomalies, forgotten = apart_from_forgotten(judged.anomalies, WRONG.name, run.forgetting)
     incomplete = tuple(_incomplete(run, records, sights))
     doubts = (*incomplete, *forgotten)

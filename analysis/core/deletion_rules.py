@@ -3,32 +3,60 @@
 - X1 the low watermark of an answer is at least the offset that was asked for;
 - X2 a read that was sent after an answer shows no record below the answer's low watermark;
 - X3 once the cluster is quiet, no replica's log starts below the low watermark of an answer;
-- X4 no answer, and no replica's log, starts above the highest offset that clients asked for.
+- X4 no answer, and no replica's log, starts above the highest offset that clients asked for;
+- X5 if the topic has a retention, a log may start higher: when each record below that offset is older than the
+  retention by time, or when the log has as many bytes from there on as the retention by size keeps.
 
-X2 and X3 do not bind a system that may have lost committed records: with these it may lose the start of a log.
+X2 and X3 do not bind a system that may have lost committed records: with these it may lose the start of a log. X5
+decides nothing for a topic with both retentions, since each may explain a part. Clocks may differ by `CLOCKS_S`.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from analysis.core.anomaly import Anomaly
 from analysis.core.offset_ranges import Key
 from analysis.core.rows import Rows
 from analysis.evidence.deletions import Deletion, Deletions
+from installation.counted import counted
 
+INF: Final = math.inf
+Sent = Mapping[Key, tuple[npt.NDArray[Any], npt.NDArray[Any]]]
+"""By partition, offsets of records and when each was sent, in seconds of the run."""
+NOTHING_SENT: Final = (np.empty(0, np.int64), np.empty(0))
+CLOCKS_S: Final = 0.5
 UNDONE: Final = "deletion-undone"
 BEYOND: Final = "deletion-beyond-request"
 
 
 class ReplicaStart(NamedTuple):
-    """Where the log of a replica starts."""
+    """Where the log of a replica starts. `at_s`: when, in seconds of the run; `size`: bytes from there on, INF if they
+    are unknown."""
 
     node: str
     key: Key
     offset: int
+    at_s: float = 0.0
+    size: float = INF
+
+
+class Retention(NamedTuple):
+    """A topic keeps records younger than `age_s`, or so many bytes of a log; INF: all of them."""
+
+    age_s: float = INF
+    size: float = INF
+
+    def allows(self, start: ReplicaStart, youngest_s: float) -> bool:
+        """Whether a log may start there; `youngest_s`: when the youngest record below was sent, in seconds of the
+        run."""
+        if INF not in self:
+            return True
+        return start.at_s + CLOCKS_S >= youngest_s + self.age_s if self.size == INF else start.size >= self.size
 
 
 class ReadAgain(NamedTuple):
@@ -103,7 +131,7 @@ def read_again(deletions: Deletions, reads: Mapping[Key, ReadAgain]) -> Iterator
 def wrong_starts(deletions: Deletions, starts: Sequence[ReplicaStart], *, bounded: bool) -> Iterator[Anomaly]:
     """X3 and X4, of replicas at rest. `bounded`: nothing but requests deletes records."""
     requested, answered = deletions.requested, deletions.answered
-    for node, key, offset in starts:
+    for node, key, offset, *_ in starts:
         row = {"op": "log start", "node": node, "topic": key[0], "partition": key[1], "offset": offset}
         starting = f"the log of {key[0]}-{key[1]} on {node} starts at {offset}"
         if offset < answered.get(key, 0):
@@ -113,6 +141,22 @@ def wrong_starts(deletions: Deletions, starts: Sequence[ReplicaStart], *, bounde
         elif bounded and offset > requested.get(key, 0):
             sentence = f"{starting}, and no client asked to delete records from {requested.get(key, 0)} on"
             yield _anomaly(BEYOND, key, sentence, [row])
+
+
+def expired_early(
+    starts: Sequence[ReplicaStart], retention: Retention, requested: Mapping[Key, int], sent: Sent
+) -> Iterator[Anomaly]:
+    """X5, of replicas at any time. `sent`: the acknowledged records of each partition."""
+    for start in starts:
+        offsets, times_s = sent.get(start.key, NOTHING_SENT)
+        below = times_s[(offsets < start.offset) & (offsets >= requested.get(start.key, 0))]
+        if len(below) and not retention.allows(start, float(below.max())):
+            row = {"op": "log start", "node": start.node, "topic": start.key[0], "partition": start.key[1]}
+            sentence = (
+                f"the log of {start.key[0]}-{start.key[1]} on {start.node} starts at {start.offset}, and the retention "
+                f"keeps {counted(len(below), 'acknowledged record')} below"
+            )
+            yield _anomaly(BEYOND, start.key, sentence, [{**row, "offset": start.offset}], len(below))
 
 
 def _answer(deletions: Deletions, key: Key, low_watermark: int) -> Deletion:

@@ -162,8 +162,12 @@ def uncommitted(remote: StoredLog, logs: Iterable[ReplicaLog]) -> Iterator[Anoma
             )
 
 
-def out_of_bounds(node: str, events: Iterable[Mapping[str, Any]]) -> Iterator[Anomaly]:
-    """R5, by the trace events `replica_starts` of a node. Earlier versions traced no high watermark and log end."""
+def out_of_bounds(
+    node: str, events: Iterable[Mapping[str, Any]], other_reports: Sequence[Reports] = ()
+) -> Iterator[Anomaly]:
+    """R5, by the trace events `replica_starts` of a node. Earlier versions traced no high watermark and log end.
+    `other_reports`: of all other nodes. Once the log of another replica starts above, segments below are removed, which
+    a follower can learn before it learns of that start."""
     for event in events:
         if event.get("event") != "replica_starts":
             continue
@@ -171,7 +175,7 @@ def out_of_bounds(node: str, events: Iterable[Mapping[str, Any]]) -> Iterator[An
         mark, end = event.get("high_watermark"), event.get("log_end_offset")
         is_covered = start <= local and (local == start or local <= tiered + 1)
         is_committed = mark is None or end is None or max(local, tiered + 1) <= mark <= end
-        if is_covered and is_committed:
+        if is_committed and (is_covered or (start <= local and _starts_above(event, other_reports))):
             continue
         topic, partition = event["topic"], event["partition"]
         sentence = (
@@ -180,6 +184,18 @@ def out_of_bounds(node: str, events: Iterable[Mapping[str, Any]]) -> Iterator[An
         )
         row = {"op": "replica_starts", "node": node, "topic": topic, "partition": partition, "offset": local}
         yield Anomaly(BOUNDS, topic, partition, sentence, (row,), 1)
+
+
+def _starts_above(event: Mapping[str, Any], other_reports: Sequence[Reports]) -> bool:
+    """Whether the log of another replica started at this one's own files, or above, before a report of its borders."""
+    return any(
+        report.get("event") == "log_start_moved"
+        and (report["topic"], report["partition"]) == (event["topic"], event["partition"])
+        and report["log_start_offset"] >= event["local_start_offset"]
+        and moment(report) <= moment(event)
+        for reports in other_reports
+        for report in reports
+    )
 
 
 def wrong_starts(node: str, events: Reports, other_reports: Sequence[Reports]) -> Iterator[Anomaly]:

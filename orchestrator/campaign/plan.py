@@ -111,12 +111,12 @@ def expansion(
     where: Sequence[str] = (),
 ) -> Iterator[PlannedRun]:
     """As `expand`, as an iterator. Raises `UsageError` before the first run."""
-    chosen = _chosen(campaign, cells)
+    _chosen(campaign, cells)
     return (
         PlannedRun(run_id(stamp, cell.name, seed), drawn, cell, seed, tuple(where))
         for seed in _seeds(campaign, seeds)
         for drawn in (draw(campaign, seed),)
-        for cell in chosen
+        for cell in _chosen(drawn, cells)
         if is_selected(cell.name, seed, select)
     )
 

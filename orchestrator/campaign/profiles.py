@@ -47,6 +47,11 @@ class Profile:
     """The share of runs with tiered storage."""
     administered: float = 0.3
     """The share of runs with an administrator."""
+    retaining: float = 0.15
+    """The share of runs whose topic has a retention."""
+    unclean: bool = False
+    """Whether a replica outside of the ISR and the ELR may lead when no other one runs. Acknowledged records may be
+    lost then, and nothing else."""
     kind: str = ""
     """The kind of workload; empty: any."""
     record_bytes: tuple[float, float] = (16, 4_000)
@@ -125,6 +130,20 @@ PROFILES: Final[Mapping[str, Profile]] = {
         meets=("disk-wipe",),
         beside=("kill", "stop", "pause", "partition-one", "partition-leader", "power-loss"),
         lengths=(SESSION, LAG),
+    ),
+    "unclean-elections": Profile(
+        weight=0.7,
+        nodes=(3, 5),
+        voters=(3, 5),
+        factors=(2, 2, 3),
+        meets=("kill", "stop", "power-loss", "pause"),
+        beside=("kill", "stop", "pause", "power-loss", "partition-one", "partition-leader", "reject"),
+        lengths=(SESSION, LAG),
+        tiered=0,
+        administered=0,
+        retaining=0,
+        unclean=True,
+        kind="log",
     ),
     "administrators-day": Profile(
         weight=1.5,

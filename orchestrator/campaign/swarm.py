@@ -9,9 +9,10 @@ Any system can be drawn whose description has ranges (`[roles.ROLE.draws]`). Of 
 depends on these settings, its voters, its durability, its replicas and its tiered storage. Of other systems the
 campaign states these.
 
-Invariant: a draw keeps the system's promises. The replicas and disks that an acknowledged write rests on are always
-more than the drawn faults can take away. Faults that take a disk, or what is not flushed, are drawn for clusters with
-three replicas and are apart: each starts after the cluster had the time to be whole again.
+Invariant: a draw keeps the system's promises, except where unclean elections are drawn (`UNCLEAN`). The replicas and
+disks that an acknowledged write rests on are always more than the drawn faults can take away. Faults that take a disk,
+or what is not flushed, are drawn for clusters with three replicas and are apart: each starts after the cluster had the
+time to be whole again.
 """
 
 import math
@@ -22,6 +23,8 @@ from typing import Any, Final
 
 from msgspec import structs
 
+from analysis.checkers.partition_logs import LOST
+from analysis.verdict import FAIL, Expectation
 from history.damage import Damage
 from nemeses import KINDS
 from nemeses.schedule import ScheduleError, plan_schedule
@@ -30,6 +33,7 @@ from orchestrator.campaign.model import (
     SIMULATION,
     STRICT,
     Campaign,
+    Cell,
     NemesisSettings,
     Swarm,
     SystemUnderTest,
@@ -58,6 +62,9 @@ DELETES_EVERY: Final = (0.01, 0.06)
 """The time between two deletions, as a share of the load: one is certainly answered."""
 ADMINISTERS_EVERY: Final = (0.01, 0.04)
 """The time between two operations of an administrator, as a share of the load."""
+RETENTION_S: Final = (0.5, 8.0)
+RETAINED: Final = (0.05, 0.5)
+"""A retention by size, as a share of the bytes that are written to a partition."""
 KNOBS_SHARE: Final = 0.2
 """The share of its knobs that a run draws."""
 LEAST_SEGMENT: Final = 4_096
@@ -70,6 +77,17 @@ MOST_STORE_KINDS: Final = 2
 SAFE_LEASE: Final = (0.4, 0.72)
 """Share of a session: a lease must end before the session, on clocks that differ by the drift of `clock-drift`."""
 
+UNCLEAN: Final = Expectation(
+    verdict=FAIL,
+    anomaly=LOST.name,
+    at_least=1,
+    must_hold=(
+        *("no-replica-divergence", "no-replica-order-mismatch", "no-epoch-regression", "no-epoch-start-mismatch"),
+        *("ORC", "2L", "DUP", "SEQ", "GAP"),
+    ),
+)
+"""The expectation of runs with unclean elections: they pass, or lose records, and nothing else is wrong."""
+
 LONGEST_SESSION_MS: Final = 8_000
 
 LEAST_SESSION_S: Final = 6.0
@@ -81,6 +99,8 @@ _LEASE: Final = "broker.lease.ms"
 _LAG: Final = "replica.lag.time.max.ms"
 _FETCH_WAIT: Final = "replica.fetch.wait.max.ms"
 _SEGMENT: Final = "log.segment.bytes"
+_UNCLEAN: Final = "unclean.leader.election.enable"
+_RETENTION_CHECK: Final = "log.retention.check.interval.ms"
 _MEMBER_SESSION_KEY: Final = "session_timeout_s"
 """The parameter of a workload."""
 _LOSSES: Final = frozenset({Damage.SYNCED, Damage.DISK})
@@ -88,8 +108,10 @@ _LOSSES: Final = frozenset({Damage.SYNCED, Damage.DISK})
 _ALL_AT_ONCE: Final = "power-loss-all"
 REST_S: Final = 1.0
 """How long a cluster needs to be whole after a fault, besides its time-outs."""
-_OF_STORE: Final = "objects"
-"""What kinds need that affect the object store: they are drawn for clusters with tiered storage only."""
+_AT_REST: Final = "store"
+"""The need of kinds that damage an object at rest."""
+_OF_STORE: Final = frozenset({"objects", _AT_REST})
+"""What kinds need that affect the object store or its objects: they are drawn for clusters with tiered storage only."""
 _ALONE: Final = frozenset({"network", "netem", "wire"})
 """Kinds that affect pairs of nodes: there must be two nodes."""
 
@@ -107,6 +129,7 @@ def draw(campaign: Campaign, seed: int) -> Campaign:
     workload = _workload(chance, Random(f"{seed}/clients"), campaign.workload, profile, swarm, topology.nodes, is_own)
     if is_own and topology.world == SIMULATION:
         workload = _administered(Random(f"{seed}/administration"), workload, profile)
+        workload = _retaining(Random(f"{seed}/retention"), workload, profile)
     workload = structs.replace(workload, parameters=_of_objects(Random(f"{seed}/objects"), workload.parameters))
     drawn = {role: _in_ranges(chance, draws, name) for role, draws in campaign.draws.items()}
     if is_own:
@@ -134,6 +157,7 @@ def draw(campaign: Campaign, seed: int) -> Campaign:
     workload = structs.replace(workload, duration_s=max(workload.duration_s, least_s))
     made = replace(
         campaign,
+        cells=tuple(map(_that_may_lose, campaign.cells)) if profile.unclean else campaign.cells,
         topology=topology,
         workload=workload,
         nemesis=nemesis,
@@ -145,6 +169,12 @@ def draw(campaign: Campaign, seed: int) -> Campaign:
     return _with_own_features(made, campaign, seed, profile) if is_own else made
 
 
+def _that_may_lose(cell: Cell) -> Cell:
+    """A cell that must pass, with the promise that unclean elections leave: a run may lose what was acknowledged, and
+    clients may see that, but replicas agree, the oracles find nothing, and a record has one offset."""
+    return replace(cell, expect=UNCLEAN) if cell.expect == Expectation() else cell
+
+
 def is_own_broker(system: SystemUnderTest) -> bool:
     """Whether a campaign tests our own broker in its usual roles. More of it is drawn than its ranges."""
     return system == SystemUnderTest()
@@ -154,6 +184,8 @@ def _with_own_features(drawn: Campaign, campaign: Campaign, seed: int, profile: 
     """A draw of our own broker with what depends on its faults: replicas in sync, groups, tiered storage, and one
     broker that differs."""
     workload, nemesis, checks, common = drawn.workload, drawn.nemesis, drawn.checks, drawn.settings[ROLE].common
+    if _retains(workload):
+        common = {_RETENTION_CHECK: str(round(_even(Random(f"{seed}/expiry"), 100, 2_000))), **common}
     common = {**_in_sync(Random(f"{seed}/in-sync"), workload.replication_factor, profile, nemesis, common), **common}
     if workload.kind == GROUP:
         common = {**_of_groups(Random(f"{seed}/groups")), **common}
@@ -161,8 +193,8 @@ def _with_own_features(drawn: Campaign, campaign: Campaign, seed: int, profile: 
     tiering = Random(f"{seed}/tiered")
     if store_faults := _store_faults(tiering, campaign.nemesis.faults, profile, nemesis, workload):
         nemesis = structs.replace(nemesis, faults=(*nemesis.faults, *store_faults))
-        topic = _tiered_topic(tiering, _bytes_of_partition(workload))
-        workload = structs.replace(workload, topic_settings={**topic, **workload.topic_settings})
+        topic = _tiered_topic(tiering, _bytes_of_partition(workload), workload.topic_settings)
+        workload = structs.replace(workload, topic_settings={**topic, **campaign.workload.topic_settings})
         common = {**_tiered(tiering, drawn.topology.nodes), **common}
         if checks.min_remote_segments is None:
             # Faults can prevent that a segment becomes complete. The replicas then have all records.
@@ -207,10 +239,10 @@ def _suits(profile: Profile, swarm: Swarm, faults: Sequence[str], kind: str, *, 
     return (
         _shared(profile.nodes, swarm.nodes) is not None
         and (not is_own or _shared(profile.voters, swarm.voters) is not None)
-        and (is_own or (profile.flushes and profile.administered < 1))
+        and (is_own or (profile.flushes and profile.administered < 1 and not profile.unclean))
         and profile.kind in ("", kind)
         and (not profile.meets or not set(profile.meets).isdisjoint(faults))
-        and (profile.tiered < 1 or any(_OF_STORE in KINDS[name].needs for name in faults))
+        and (profile.tiered < 1 or any(_OF_STORE & KINDS[name].needs for name in faults))
     )
 
 
@@ -232,7 +264,7 @@ def faults_of(faults: Sequence[str], nodes: int, replication_factor: int, *, flu
         and (replication_factor > 2 or not losses & KINDS[name].destroys)
         and (flushes or name != _ALL_AT_ONCE)
         and Damage.NEWER_STATE not in KINDS[name].destroys
-        and _OF_STORE not in KINDS[name].needs
+        and not _OF_STORE & KINDS[name].needs
     ]
 
 
@@ -257,7 +289,7 @@ def _workload(
     }
     partitions, rate = chance.randint(1, MOST_PARTITIONS), round(_even(chance, *swarm.rate))
     duration_s = float(round(chance.uniform(*swarm.duration_s)))
-    if clients.random() < DELETING_SHARE:
+    if clients.random() < DELETING_SHARE and not profile.unclean:
         drawn["deletes_every_s"] = round(duration_s * clients.uniform(*DELETES_EVERY), 3)
     # Workload kinds share some of these parameters; each has those that its clients support.
     parameters = {key: drawn.get(key, value) for key, value in given.parameters.items()}
@@ -278,6 +310,25 @@ def _administered(chance: Random, workload: Workload, profile: Profile) -> Workl
         return workload
     every_s = round(workload.duration_s * chance.uniform(*ADMINISTERS_EVERY), 3)
     return structs.replace(workload, parameters={**workload.parameters, key: every_s})
+
+
+def _retaining(chance: Random, workload: Workload, profile: Profile) -> Workload:
+    """The workload with a retention of its topic in a share of the runs, by time or by size. The kind `group` has none:
+    its records may not be skipped."""
+    written = _bytes_of_partition(workload)
+    if workload.kind == GROUP or chance.random() >= profile.retaining:
+        return workload
+    by_time = {"retention.ms": str(round(1000 * _even(chance, *RETENTION_S)))}
+    by_size = {"retention.bytes": str(round(written * chance.uniform(*RETAINED)))}
+    segment = max(LEAST_SEGMENT, round(written / FEWEST_SEGMENTS / 4))
+    drawn = {"segment.bytes": str(round(_even(chance, LEAST_SEGMENT, 4 * segment)))}
+    topic = {**drawn, **(by_time if chance.random() < 0.5 else by_size), **workload.topic_settings}
+    return structs.replace(workload, topic_settings=topic)
+
+
+def _retains(workload: Workload) -> bool:
+    """Whether records of the topic expire."""
+    return any(workload.topic_settings.get(key, "-1") != "-1" for key in ("retention.ms", "retention.bytes"))
 
 
 def _of_clients(chance: Random) -> dict[str, int | float | str]:
@@ -425,6 +476,7 @@ def _of_own_broker(
         _FETCH_WAIT: min(lag // 2, int(ranged[_FETCH_WAIT])),
         _SEGMENT: segment if _SEGMENT in draws.profiles.get(name, {}) else chance.choice((segment, 1 << 30)),
         **({FLUSH: 1} if profile.flushes else {}),
+        **({_UNCLEAN: "true"} if profile.unclean else {}),
     }
     return {**ranged, **{key: str(value) for key, value in drawn.items()}}
 
@@ -444,7 +496,13 @@ def _store_faults(
 ) -> tuple[str, ...]:
     """The faults of the object store, in a share of the runs; none: the run has no tiered storage. What a seed draws
     otherwise does not depend on them."""
-    kinds = [name for name in given if _OF_STORE in KINDS[name].needs]
+    removes = bool(workload.parameters.get("deletes_every_s")) or _retains(workload)
+    kinds = [
+        name
+        for name in given
+        if _OF_STORE & KINDS[name].needs
+        and not (removes and _AT_REST in KINDS[name].needs)  # it needs an object, and all may be gone
+    ]
     if not kinds or workload.kind == GROUP or chance.random() >= profile.tiered:
         return ()
     if _bytes_of_partition(workload) < FEWEST_SEGMENTS * LEAST_SEGMENT:
@@ -467,17 +525,18 @@ def _bytes_of_partition(workload: Workload) -> float:
     return appended / workload.partitions
 
 
-def _tiered_topic(chance: Random, partition_bytes: float) -> Mapping[str, str]:
-    """Settings of a topic in remote storage. No record expires: the checkers look for all of them. Segments are small
-    enough that some are complete: only these are uploaded."""
+def _tiered_topic(chance: Random, partition_bytes: float, given: Mapping[str, str]) -> Mapping[str, str]:
+    """Settings of a topic in remote storage. Segments are small enough that some are complete: only these are uploaded.
+    `given`: the retention of the whole log, which keeps as much as the local one."""
     segment = min(round(_even(chance, LEAST_SEGMENT, 32_768)), round(partition_bytes / FEWEST_SEGMENTS))
+    local, total = round(segment * chance.uniform(0, 3)), int(given.get("retention.bytes", "-1"))
     return {
         "remote.storage.enable": "true",
         "segment.bytes": str(segment),
-        "retention.ms": "-1",
-        "retention.bytes": "-1",
-        "local.retention.ms": "-1",
-        "local.retention.bytes": str(round(segment * chance.uniform(0, 3))),
+        "retention.ms": given.get("retention.ms", "-1"),
+        "retention.bytes": str(total),
+        "local.retention.ms": given.get("retention.ms", "-1"),
+        "local.retention.bytes": str(local if total < 0 else min(local, total)),
     }
 
 
@@ -490,7 +549,7 @@ def _tiered(chance: Random, nodes: int) -> Mapping[str, str]:
         "rsm.config.timeout.ms": round(_even(chance, 500, 5_000)),
         "remote.log.manager.task.interval.ms": round(_even(chance, 100, 2_000)),
         "remote.log.reader.chunk.bytes": round(_even(chance, 4_096, 1 << 20)),
-        "log.retention.check.interval.ms": round(_even(chance, 100, 2_000)),
+        _RETENTION_CHECK: round(_even(chance, 100, 2_000)),
     }
     switches = ("follower.fetch.last.tiered.offset.enable", "tiered.replicas.lead.last.enable")
     return {

@@ -255,7 +255,7 @@ def _trial(schedule: MutantSchedule, seed: int, made: Made) -> MutantTrial:
     has_times = bool(made.digest)
     return MutantTrial(
         seed,
-        made.verdict.verdict,
+        made.outcome,
         killed_by,
         made.simulated_s if has_times else None,
         made.cpu_s if has_times else None,

@@ -144,6 +144,8 @@ class Meetings(NamedTuple):
         return int(self.settings.get(key, default))
 
 
+INTERNAL: Final = "__"
+"""How the names of topics start that are not the workload's."""
 OF_METADATA: Final = "K595-40"
 """The rule by which a voter truncates the metadata log."""
 SOMETIMES: Final[Mapping[str, Callable[[Meetings], bool]]] = {
@@ -178,6 +180,10 @@ SOMETIMES: Final[Mapping[str, Callable[[Meetings], bool]]] = {
     "a disk replaced": lambda it: "disk-wipe" in it.kinds,
     "a log set aside": lambda it: it.has("partition_set_aside"),
     "records deleted": lambda it: it.has("records_deleted"),
+    "records expired": lambda it: (
+        not it.has("records_deleted")
+        and any(not event["topic"].startswith(INTERNAL) for event in it.named("log_start_moved"))
+    ),
     "a topic created by an administrator": lambda it: it.did("create"),
     "a topic enlarged": lambda it: it.did("grow"),
     "a topic deleted": lambda it: it.did("delete"),

@@ -27,10 +27,10 @@ def stored_plan(directory: RunDirectory) -> PlannedRun:
             f"campaign with its seed: {described.replay}"
         )
     campaign = _campaign_of(directory, described.name)
-    cells = {cell.name: cell for cell in campaign.cells}
+    drawn = draw(campaign, described.seed)
+    cells = {cell.name: cell for cell in drawn.cells}
     if described.cell not in cells:
         raise UsageError(f"{directory.path}/campaign.toml: it has no cell {described.cell!r}, which run.toml names")
-    drawn = draw(campaign, described.seed)
     return PlannedRun(described.name, drawn, cells[described.cell], described.seed, WHERE)
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import structs
+
+from analysis.verdict import PASS
 from history import strict_json
 from history.journal.writer import FILE_NAME as JOURNAL
 from history.regular_files import read_text
 from orchestrator.campaign.model import SIMULATION, Campaign
 from orchestrator.campaign.plan import PlannedRun, invocation_of
+from orchestrator.campaign.swarm import UNCLEAN
 from orchestrator.errors import Interrupted
 from orchestrator.running.engine import Engine
 from orchestrator.running.interrupts import Interrupts
@@ -37,7 +41,8 @@ WHERE: Final = ("--world", SIMULATION)
 @dataclass(frozen=True)
 class Made:
     """One run with its verdict. `digest`, `steps` (of the simulated event loop), `simulated_s` and `cpu_s` (without the
-    analysis) are empty or 0 when the run ended before they were measured."""
+    analysis) are empty or 0 when the run ended before they were measured. `is_lawful`: it shows no more than the loss
+    that unclean elections may cause."""
 
     directory: RunDirectory
     verdict: Verdict
@@ -45,10 +50,18 @@ class Made:
     steps: int = 0
     simulated_s: float = 0.0
     cpu_s: float = 0.0
+    is_lawful: bool = False
+
+    @property
+    def outcome(self) -> str:
+        """The verdict's word; `pass` for a lawful loss."""
+        return PASS if self.is_lawful else self.verdict.verdict
 
     @property
     def anomalies(self) -> tuple[str, ...]:
-        """The distinct anomalies in the verdict."""
+        """The distinct anomalies in the verdict, without those of a lawful loss."""
+        if self.is_lawful:
+            return ()
         return tuple(dict.fromkeys(anomaly.name for anomaly in self.verdict.anomalies))
 
     @property
@@ -81,7 +94,8 @@ class Maker:
         """Make one run. Raises `Interrupted`; `UsageError` for a campaign that this world cannot run."""
         stamp = invocation_of(planned.id)
         self._runner.make_all(CampaignInvocation(planned.campaign, stamp, (planned,), (planned.id,)))
-        return read_made(RunDirectory(self._store.campaign_dir(planned.campaign.name) / planned.id))
+        made = read_made(RunDirectory(self._store.campaign_dir(planned.campaign.name) / planned.id))
+        return replace(made, is_lawful=made.verdict.met and structs.replace(planned.cell.expect, at_least=1) == UNCLEAN)
 
 
 def make_to_stay(store: Store, maker: Maker, campaign: Campaign, cell: str, seed: int) -> Made:

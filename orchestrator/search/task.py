@@ -84,9 +84,8 @@ def attempt(task: ExplorationTask, scratch: Path, interrupts: Interrupts | None 
 
 def _attempt(task: ExplorationTask, directory: Path, interrupts: Interrupts) -> Attempted:
     campaign = parse(TomlSource(task.path, task.text), Path(task.path))
-    cell = next(cell for cell in campaign.cells if cell.name == task.cell)
-    store = Store(directory)
-    drawn = draw(campaign, task.seed)
+    store, drawn = Store(directory), draw(campaign, task.seed)
+    cell = next(cell for cell in drawn.cells if cell.name == task.cell)
     settings = drawn.settings.get(ROLE, Settings())
     planned = PlannedRun(run_id(store.new_stamp(), cell.name, task.seed), drawn, cell, task.seed, WHERE)
     made = Maker(store, Progress(quiet=True), interrupts).make(planned)
@@ -97,7 +96,7 @@ def _attempt(task: ExplorationTask, directory: Path, interrupts: Interrupts) -> 
         arm=task.arm,
         seed=task.seed,
         parent=task.parent,
-        verdict=made.verdict.verdict,
+        verdict=made.outcome,
         anomalies=made.anomalies,
         reason="; ".join(first_reasons(made.verdict.reasons, 2)),
         states=tuple(map(str, states)),

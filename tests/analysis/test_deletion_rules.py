@@ -6,13 +6,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from analysis.checkers.timestamp_lookups import judge
 from analysis.core.deletion_rules import (
+    INF,
     AnsweredStarts,
     ReadAgain,
     ReplicaStart,
+    Retention,
+    expired_early,
     read_again,
     wrong_answers,
     wrong_starts,
@@ -31,6 +35,8 @@ from tests.analysis.replica_logs import replica
 from tests.analysis.segment_files import log_bytes, write_high_watermarks, write_replica
 
 KEY = ("log", 0)
+SENT = {KEY: (np.arange(10), np.arange(10.0))}
+"""Ten records, one each second."""
 
 
 def sent(number: int, offset: int, *, client: str = "p1", partition: int = 0, t: int = 1) -> dict[str, Any]:
@@ -283,3 +289,30 @@ def test_lookups_over_random_records_are_judged_as_by_a_search() -> None:
         expected = times[given] < asked or bool(kept)
         found = judge("log", [lookup(asked, given, 60)], [sight(0, times, 50)], {KEY: deleted_to})
         assert bool(found.anomalies) == expected
+
+
+# ---- X5, retention
+
+
+@pytest.mark.parametrize(
+    ("retention", "at_s", "size", "is_early"),
+    [
+        (Retention(age_s=5), 9.0, INF, False),  # the youngest record below offset 5 is of 4 s
+        (Retention(age_s=5), 8.6, INF, False),  # clocks may differ
+        (Retention(age_s=5), 8.4, INF, True),
+        (Retention(size=100), 5.0, 100, False),
+        (Retention(size=100), 5.0, 99, True),
+        (Retention(size=100), 5.0, INF, False),  # unknown
+        (Retention(age_s=5, size=100), 5.0, 99, False),  # either may explain a part
+    ],
+)
+def test_a_log_may_start_above_expired_records(retention: Retention, at_s: float, size: float, is_early: bool) -> None:
+    found = list(expired_early([ReplicaStart("n1", KEY, 5, at_s, size)], retention, {}, SENT))
+    assert names(found) == ["deletion-beyond-request"] * is_early
+
+
+def test_deleted_records_need_not_have_expired() -> None:
+    start, retention = ReplicaStart("n1", KEY, 5, 5.0), Retention(age_s=100)
+    assert not list(expired_early([start], retention, {KEY: 5}, SENT))
+    (found,) = expired_early([start], retention, {KEY: 3}, SENT)
+    assert "keeps 2 acknowledged records below" in found.sentence

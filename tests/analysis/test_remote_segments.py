@@ -473,6 +473,15 @@ def test_the_borders_of_a_log_are_in_order_also_in_events_of_earlier_versions() 
     assert list(rules.out_of_bounds("n1", [event | {"last_tiered_offset": 7}])) == []
 
 
+def test_a_follower_may_learn_of_a_new_start_late() -> None:
+    late = starts(5, 0, 8, -1)
+    moved = {"event": "log_start_moved", "topic": late["topic"], "partition": late["partition"], "wall": 4}
+    assert list(rules.out_of_bounds("n1", [late], [[{**moved, "log_start_offset": 8}]])) == []
+    for other in ({"log_start_offset": 7}, {"log_start_offset": 8, "wall": 6}):
+        (found,) = rules.out_of_bounds("n1", [late], [[{**moved, **other}]])
+        assert found.name == "tiered-bounds-violated"
+
+
 def uncommitted(tmp_path: Path) -> list[str]:
     remote, logs = both(tmp_path)
     return [each.sentence for each in rules.uncommitted(remote, logs)]

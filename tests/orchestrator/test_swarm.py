@@ -22,6 +22,7 @@ from systems.toml_tables import TomlSource
 
 SWARM = Path(__file__).resolve().parents[2] / "campaigns" / "swarm.toml"
 SEEDS = range(300)
+OF_STORE = frozenset({"objects", "store"})
 
 
 @pytest.fixture(scope="module")
@@ -157,22 +158,37 @@ def test_some_clusters_have_tiered_storage_and_only_these_have_faults_of_the_sto
     tiered = [each for each in drawn if is_tiered(each)]
     assert 0.15 < len(tiered) / len(drawn) < 0.4
     for each in drawn:
-        of_store = [kind for kind in each.nemesis.faults if "objects" in KINDS[kind].needs]
+        of_store = [kind for kind in each.nemesis.faults if OF_STORE & KINDS[kind].needs]
         assert (
             bool(of_store) == is_tiered(each) == (each.workload.topic_settings.get("remote.storage.enable") == "true")
         )
     for each in tiered:
         topic, given = each.workload.topic_settings, settings(each)
         assert 4_096 <= int(topic["segment.bytes"]) <= 65_536
-        assert topic["retention.ms"] == topic["retention.bytes"] == "-1", "the checkers look for all records"
+        for whole in (key for key in ("retention.ms", "retention.bytes") if topic[key] != "-1"):
+            assert 0 <= int(topic[f"local.{whole}"]) <= int(topic[whole])
         factor = int(given["rlmm.config.remote.log.metadata.topic.replication.factor"])
         assert each.workload.replication_factor <= factor <= each.topology.nodes
         assert each.checks.min_remote_segments == 0, "its faults may prevent that a segment becomes complete"
     assert {settings(each)["follower.fetch.last.tiered.offset.enable"] for each in tiered} == {"true", "false"}
 
 
+def test_some_topics_let_records_expire_by_time_or_by_size(drawn: list[Campaign]) -> None:
+    limits = [
+        [key for key in ("retention.ms", "retention.bytes") if each.workload.topic_settings.get(key, "-1") != "-1"]
+        for each in drawn
+    ]
+    assert max(map(len, limits)) == 1, "each start of a log has one reason"
+    assert {key for keys in limits for key in keys} == {"retention.ms", "retention.bytes"}
+    assert 0.08 < sum(map(len, limits)) / len(drawn) < 0.25
+    for each, keys in zip(drawn, limits, strict=True):
+        if keys:
+            assert int(settings(each)["log.retention.check.interval.ms"]) <= 5_000
+            assert "store" not in {need for kind in each.nemesis.faults for need in KINDS[kind].needs}
+
+
 def test_tiered_storage_leaves_the_other_draws_of_a_seed_unchanged(campaign: Campaign, drawn: list[Campaign]) -> None:
-    local = [kind for kind in campaign.nemesis.faults if "objects" not in KINDS[kind].needs]
+    local = [kind for kind in campaign.nemesis.faults if not OF_STORE & KINDS[kind].needs]
     without = replace(campaign, nemesis=structs.replace(campaign.nemesis, faults=tuple(local)))
     for seed, each in enumerate(drawn):
         if PROFILES[each.profile].tiered == 1:  # it suits only campaigns with faults of the object store

@@ -209,6 +209,11 @@ def meetings(
         ("a disk replaced", meetings(kinds=["disk-wipe"]), meetings(kinds=["disk-flip"])),
         ("a log set aside", meetings({"event": "partition_set_aside"}), meetings()),
         ("records deleted", meetings({"event": "records_deleted"}), meetings({"event": "log_start_moved"})),
+        (
+            "records expired",
+            meetings({"event": "log_start_moved", "topic": "log"}),
+            meetings({"event": "log_start_moved", "topic": "log"}, {"event": "records_deleted"}),
+        ),
         ("a topic created by an administrator", meetings(administered="create"), meetings(administered="grow")),
         ("a topic enlarged", meetings(administered="grow"), meetings(administered="create")),
         ("a topic deleted", meetings(administered="delete"), meetings(administered="delete-records")),
