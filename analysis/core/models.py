@@ -126,7 +126,7 @@ class FifoQueue(Model):
         return _nothing_stated(form, ())
 
     def values(self, f: str, argument: Any, answer: Any, *, is_answered: bool) -> tuple[Hashable, Hashable]:
-        return super().values(f, argument if f == "enqueue" else None, answer, is_answered=is_answered)
+        return super().values(f, enqueued(argument) if f == "enqueue" else None, answer, is_answered=is_answered)
 
     def step(self, state: tuple[str, ...], operation: ModelOperation) -> Iterable[Hashable]:
         if operation.f == "enqueue":
@@ -291,6 +291,13 @@ def _elements(form: Any) -> frozenset[str]:
 def _without(state: tuple[str, ...], element: str) -> tuple[str, ...]:
     at = state.index(element)
     return (*state[:at], *state[at + 1 :])
+
+
+def enqueued(form: Any) -> Any:
+    """The argument of an enqueue. Raises ValueError for nil."""
+    if form is None:
+        raise ValueError("the argument of enqueue is nil, which is the answer of an empty queue: enqueue other values")
+    return form
 
 
 def integer(role: str, form: Any) -> int:

@@ -15,10 +15,10 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any, ClassVar, Final
 
-from analysis.core.models import CounterModel, ModelOperation, integer
+from analysis.core.models import CounterModel, ModelOperation, enqueued, integer
 from history.foreign.edn import FormMap, FormSet, Keyword, text_of
 from history.record.schemas import INF
 from installation.counted import counted
@@ -120,9 +120,10 @@ class _Element:
 class SetPromises(WorkloadPromises):
     """Elements that are added, and read together (Jepsen's `set-full`; Maelstrom's broadcast and g-set).
 
-    A read may lag, unless `stale-read` is prohibited. So an element is lost if it was certainly there, the last read
-    that could show it lacks it, and each read that shows it had returned before that read was invoked. An element that
-    is removed was certainly there from each add on until the invocation of the next removal.
+    A read may lag, unless `stale-read` is prohibited. Then elements that are never removed have to be linearizable. An
+    element is lost if it was certainly there, the last read that could show it lacks it, and each read with it had
+    returned before that read was invoked. An element that is removed was certainly there from each add on until the
+    invocation of the next removal.
     """
 
     functions: ClassVar = {"add": False, "broadcast": False, "remove": False, "read": True}
@@ -144,7 +145,7 @@ class SetPromises(WorkloadPromises):
         return None, _elements(answer) if is_answered else None
 
     def check(self, initial: Any, operations: Sequence[ModelOperation]) -> PromiseReport:
-        cases, elements = _Cases(), {element: _Element(certain_since=0) for element in initial}
+        cases, elements = _Cases(), {element: _Element(certain_since=-1) for element in initial}
         reads = sorted(_answered(operations, "read"), key=_invocation)
         for operation in operations:
             if operation.f != "read":
@@ -162,7 +163,7 @@ class SetPromises(WorkloadPromises):
                 _judge_resurrection(name, element, cases)
                 unread += [name] * _is_unread(name, element, reads, cases, is_initial=name in initial)
                 unseen_removals += [name] * _is_removal_unseen(element, reads)
-            elif (without := lacking.get(name)) is None or without.inv < element.certain_since:
+            elif (without := lacking.get(name)) is None or without.inv <= element.certain_since:
                 if element.shown is None and element.certain_since < INF:
                     unread.append(name)
             elif element.shown is None or element.shown.ret < without.inv:
@@ -177,6 +178,9 @@ class SetPromises(WorkloadPromises):
                 cases.add(STALE_READ, sentence, *_present(*element.added[:1], without, element.shown))
                 if element.shown_from < without.inv:  # which of the two reads saw the later set is not known
                     unread.append(name)
+        if STALE_READ not in cases.first:
+            remaining = {name: element for name, element in elements.items() if not element.removed}
+            _judge_orders(remaining, initial, reads, cases)
         doubts = [] if reads else [("", "no read was answered")]
         if unread and reads:
             fate = f"no read shows what became of {'it' if len(unread) == 1 else 'them'}"
@@ -224,6 +228,37 @@ def _last_reads_without(elements: Iterable[str], reads: Sequence[ModelOperation]
         lacking.update(dict.fromkeys(without, read))
         remaining -= without
     return lacking
+
+
+def _judge_orders(
+    elements: Mapping[str, _Element], initial: Collection[str], reads: Sequence[ModelOperation], cases: _Cases
+) -> None:
+    """Find reads that no order of the additions explains, though none lacks an element that was certainly there.
+
+    Theory of operation. The elements are never removed, so of two reads one shows all that the other one shows: ordered
+    by size, each read has the elements of the one before. And a read that shows `b` and lacks `a` came before `a` and
+    after `b`, so the add of `a` had not returned when that of `b` was invoked. If both hold, reads and adds have an
+    order that keeps real time: each as early as those before it permit.
+    """
+    shown = [(read, elements.keys() & set(read.answer)) for read in reads]  # type: ignore[call-overload]
+    shown.sort(key=lambda pair: len(pair[1]))
+    for (small, fewer), (large, more) in pairwise(shown):
+        if not fewer <= more:
+            first, second = min(fewer - more), min(more - fewer)
+            sentence = f"a read shows {first} and lacks {second}, and another one shows {second} and lacks {first}"
+            cases.add(STALE_READ, sentence, small, large)
+            return
+    added = {name: element for name, element in elements.items() if element.added and name not in initial}
+    certain = sorted(added, key=lambda name: min(map(_return, added[name].added)))
+    for read, names in shown:
+        last = max(names & added.keys(), key=lambda name: min(map(_invocation, added[name].added)), default="")
+        lacking = next((name for name in certain if name not in names), "")
+        if last and lacking:
+            earlier, later = min(added[lacking].added, key=_return), min(added[last].added, key=_invocation)
+            if earlier.ret < later.inv:
+                sentence = f"a read shows {last} and lacks {lacking}, whose add had returned before that of {last}"
+                cases.add(STALE_READ, sentence, earlier, later, read)
+                return
 
 
 def _judge_resurrection(name: str, element: _Element, cases: _Cases) -> None:
@@ -294,7 +329,7 @@ class QueuePromises(WorkloadPromises):
 
     def values(self, f: str, argument: Any, answer: Any, *, is_answered: bool) -> tuple[Hashable, Hashable]:
         if f == "enqueue":
-            return text_of(argument), None
+            return text_of(enqueued(argument)), None
         if not is_answered:
             return None, None
         if f == "drain":

@@ -253,15 +253,21 @@ def _of_object(members: Mapping[str, Any], model: str) -> dict[str, Any]:
 
 
 def with_named_steps(value: Any, f: str | None, model: str) -> Any:
-    """A value of JSON as a form. The names of the steps of a transaction are keywords; other vectors, such as the
-    elements of a set, are as they are."""
-    is_steps = (
-        (f in _WITH_STEPS or model in TRANSACTION_NAMES)
-        and isinstance(value, list)
-        and value
-        and all(isinstance(micro, list) and micro and type(micro[0]) is str for micro in value)
-    )
-    return [[_keyword(name.removeprefix(":")), *rest] for name, *rest in value] if is_steps else value
+    """A value of JSON as a form. The names of the steps of a transaction are keywords, also behind the key of
+    `jepsen.independent`; other vectors, such as the elements of a set, are as they are."""
+    if f not in _WITH_STEPS and model not in TRANSACTION_NAMES:
+        return value
+    if isinstance(value, list) and len(value) == 2 and _are_steps(value[1]):
+        return [value[0], _with_keywords(value[1])]
+    return _with_keywords(value) if _are_steps(value) else value
+
+
+def _are_steps(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(step, list) and step and type(step[0]) is str for step in value)
+
+
+def _with_keywords(steps: list[Any]) -> list[Any]:
+    return [[_keyword(name.removeprefix(":")), *rest] for name, *rest in steps]
 
 
 def _of_line(path: Path, number: int, line: str) -> dict[str, Any]:

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.core.models import ModelOperation
+from analysis.core.models import MODELS, ModelOperation
+from analysis.core.object_judgement import judge_object, model_of
 from analysis.core.workload_promises import PROMISES, PromiseReport
 from history.foreign.edn import form_of
 from history.foreign.kinds import MODELS_OF, PROMISE_NAMES
@@ -20,14 +21,18 @@ Row = tuple[str, str, str | None, int, int]
 """The function, the argument and the answer as EDN, the invocation and the return."""
 
 
-def report(model: str, *rows: Row, initial: str | None = None) -> PromiseReport:
-    promises = PROMISES[model]
+def operations_of(model: str, *rows: Row) -> list[ModelOperation]:
     operations = []
     for number, (f, argument, answer, inv, ret) in enumerate(rows):
         form = None if answer is None else form_of(answer)
-        values = promises.values(f, form_of(argument), form, is_answered=ret < INF)
+        values = model_of(model).values(f, form_of(argument), form, is_answered=ret < INF)
         operations.append(ModelOperation(number, number, f, *values, inv, ret))
-    return promises.check(promises.initial(None if initial is None else form_of(initial)), operations)
+    return operations
+
+
+def report(model: str, *rows: Row, initial: str | None = None) -> PromiseReport:
+    promises = PROMISES[model]
+    return promises.check(promises.initial(None if initial is None else form_of(initial)), operations_of(model, *rows))
 
 
 def anomalies(model: str, *rows: Row, initial: str | None = None) -> dict[str, int]:
@@ -125,6 +130,21 @@ CASES: dict[str, tuple[str, tuple[Row, ...], dict[str, int]]] = {
     "an element that is gone after an open removal": (
         "set-full",
         (add("1", 0, 1), removed("1", 2), read("[]", 4, 5)),
+        {},
+    ),
+    "reads that show two elements in different orders": (
+        "set-full",
+        (add("1", 0, 9), add("2", 0, 9), read("[1]", 1, 8), read("[2]", 1, 8), read("[1 2]", 10, 11)),
+        {"stale-read": 1},
+    ),
+    "a read that lacks the earlier one of two elements": (
+        "set-full",
+        (add("1", 1, 2), add("2", 3, 4), read("[2]", 0, 5), read("[1 2]", 6, 7)),
+        {"stale-read": 1},
+    ),
+    "a read that lacks the earlier one of two elements at once": (
+        "set-full",
+        (add("1", 1, 3), add("2", 2, 4), read("[2]", 0, 5), read("[1 2]", 6, 7)),
         {},
     ),
     # queues
@@ -280,6 +300,27 @@ def honest(seed: int) -> Iterator[tuple[str, list[Row]]]:
 def test_an_honest_object_breaks_no_promise(seed: int) -> None:
     for model, rows in honest(seed):
         assert anomalies(model, *rows) == {}, rows
+
+
+@given(st.integers(0, 1 << 32))
+def test_a_set_breaks_a_promise_if_and_only_if_no_order_explains_it(seed: int) -> None:
+    """With `stale-read`, which a test of linearizability prohibits."""
+    r = random.Random(seed)
+    initial, elements = r.sample("123", r.randint(0, 2)), r.sample("1234", r.randint(1, 4))
+    rows, state = list[Row](), set(initial)
+    for at in range(40, 40 + 10 * r.randint(2, 7), 10):
+        inv, ret = at - r.randint(0, 30), NEVER if r.random() < 0.15 else at + r.randint(1, 30)
+        element = r.choice(elements)
+        if r.random() < 0.5:
+            state.add(element)
+            rows.append(add(element, inv, ret))
+        elif ret < NEVER:
+            shown = state ^ {element} if r.random() < 0.3 else state
+            rows.append(read(f"[{' '.join(sorted(shown))}]", inv, ret))
+    stated = f"#{{{' '.join(initial)}}}"
+    model, operations = MODELS["set"], operations_of("set", *rows)
+    searched = judge_object(model, model.initial(form_of(stated)), operations, budget=1 << 16, failing=())
+    assert bool(searched.contradictions) == bool(anomalies("set-full", *rows, initial=stated))
 
 
 @given(st.integers(0, 1 << 32))

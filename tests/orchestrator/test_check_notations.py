@@ -157,6 +157,15 @@ def test_every_notation_gives_a_model_the_same_verdict(
         assert code == expected, printed
 
 
+def test_transactions_in_json_may_have_a_key(capsys: pytest.CaptureFixture[str]) -> None:
+    rows, right, wrong = MODELS["multi-register"]
+    for answer, expected in ((right, PASS), (wrong, FAIL)):
+        keyed = [(process, kind, f, [["k", 1], value]) for process, kind, f, value in with_answer(rows, answer)[1:]]
+        Path("h.json").write_text(written(keyed, JSON))
+        code, printed = checked("h.json", "--model", "multi-register", "--independent", capsys=capsys)
+        assert code == expected, printed
+
+
 STORES = {
     "lin-kv": "register",
     "txn-list-append": "list-append",
@@ -224,6 +233,15 @@ BAD = {
     "two models": ("h.txt", "", ("--workload", "kafka", "--model", "set"), "omit --model set"),
     "a line without tabs": ("h.txt", "0 :ok :read 1\n", ("--format", TEXT), "h.txt:1: is not an event: PROCESS, TYPE"),
     "a value that is no EDN": ("h.txt", "0\t:ok\t:read\t]\n", ("--format", TEXT), "h.txt:1: is not EDN between its"),
+    **{
+        f"nothing in a queue of {model}": (
+            "h.json",
+            '{"process": 0, "type": "invoke", "f": "enqueue", "value": null}',
+            ("--model", model),
+            "h.json:1: the argument of enqueue is nil, which is the answer of an empty queue",
+        )
+        for model in ("fifo-queue", "unordered-queue", "total-queue")
+    },
     "an open object": ("h.json", '[{"type":\n', (), "h.json:1: is not JSON (the object that starts here"),
     "an open array": ("h.json", f"[{READ_INVOKED}\n", (), "h.json: is not JSON (the array of events does not end"),
     "an open array of two lines": ("h.json", f"[\n{READ_INVOKED},\n", (), "the array of events does not end"),
