@@ -120,7 +120,7 @@ EVENTS: Final[Mapping[str, tuple[str, ...]]] = {
     # the group coordinator. loaded: it serves from now on; `records`: how many records of its partition it replayed.
     "coordinator_loaded": (*_PARTITION, "leader_epoch", "records"),
     "coordinator_load_failed": (*_PARTITION, "leader_epoch", "reason"),
-    "offsets_topic_refused": ("error", "reason"),
+    "offsets_topic_refused": ("reason",),
 }
 """The events by name, each with the fields that it may have."""
 

@@ -43,7 +43,6 @@ from broker.protocol.messages.offset_apis import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
 )
-from broker.protocol.messages.partition_apis import AlterPartitionReassignmentsRequest
 from broker.protocol.messages.producer_apis import (
     InitProducerIdRequest,
     PartitionProduceData,
@@ -101,14 +100,8 @@ RESPONSE_MAX_BYTES = 16 << 20
 FETCH_BYTES = 1 << 20
 RETRY_PAUSE_S = 0.05
 REFRESH_S = 1.0  # how often a client library requests metadata
-VERSIONS: Final[Mapping[type[Request[Any]], int]] = {
-    MetadataRequest: 12,
-    FetchRequest: 9,
-    ListOffsetsRequest: 7,
-    FindCoordinatorRequest: 4,
-    AlterPartitionReassignmentsRequest: 0,
-}
-"""Of requests that are not sent in their newest version."""
+VERSIONS: Final[Mapping[type[Request[Any]], int]] = {FetchRequest: 12}
+"""Of requests that are not sent in their newest version: later ones of Fetch do not name topics."""
 NEW: Final = Identity(-1, -1)
 """The identity of a producer that has none yet."""
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 from broker.config import BrokerConfig
 from broker.controller.image import MetadataImage
 from broker.coordinator.led_partition import LedPartition, Refuse
-from broker.coordinator.offsets_topic import CREATION_TIMEOUT_S, OFFSETS_TOPIC, creation, partition_of
+from broker.coordinator.offsets_topic import OFFSETS_TOPIC, partition_of, settings
 from broker.errors import ErrorCode, ProtocolError
 from broker.groups.group_effects import Effect
 from broker.groups.group_settings import GroupSettings
@@ -20,10 +20,10 @@ from broker.protocol.schema import Message
 from broker.replica.background import Background
 from broker.replica.leader import PartitionLeader
 from broker.replica.manager import ReplicaManager
+from broker.topic_creation import create
 from broker.trace import Tracer
 
 DELETED_AT_MOST = 10_000  # deleted topics that are remembered for partitions that this broker leads later
-_CREATED = (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
 
 M = TypeVar("M", bound=Message)
 
@@ -198,14 +198,11 @@ class GroupCoordinator:
         controller = self._controller_id()
         if controller is None:
             return
-        try:
-            answer = await self._peers.request(controller, creation(self._config), CREATION_TIMEOUT_S + 1)
-        except (ConnectionError, TimeoutError):
-            return  # the next FindCoordinator request tries again
-        (result,) = answer.topics
-        if result.error_code not in _CREATED:
-            code, reason = ErrorCode(result.error_code), result.error_message or ""
-            self._tracer.emit("offsets_topic_refused", error=code.name, reason=reason)
+        # If it does not exist afterwards, the next FindCoordinator request tries again.
+        partitions, replicas = self._config.offsets_topic_num_partitions, self._config.offsets_topic_replication_factor
+        reason = await create(self._peers, controller, OFFSETS_TOPIC, partitions, replicas, settings(self._config))
+        if reason is not None:
+            self._tracer.emit("offsets_topic_refused", reason=reason)
 
 
 def answered(answer: Message) -> asyncio.Future[Message]:

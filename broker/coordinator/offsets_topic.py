@@ -5,11 +5,9 @@ from typing import Final
 
 from broker.config import BrokerConfig
 from broker.errors import ErrorCode, ProtocolError
-from broker.protocol.messages.topic_apis import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from broker.topic_settings import COMPACT
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
-CREATION_TIMEOUT_S: Final = 5.0
 LONGEST_ID: Final = 32_000  # bytes of a name that fits into the records of the topic
 
 
@@ -34,16 +32,7 @@ def partition_of(group: str, partitions: int) -> int:
     return (code if code < 1 << 31 else (1 << 32) - code) % partitions
 
 
-def creation(config: BrokerConfig) -> CreateTopicsRequest:
-    """What asks the controller for the topic. It refuses when there are fewer brokers than replicas, as in Kafka."""
-    topic = CreatableTopic(
-        name=OFFSETS_TOPIC,
-        num_partitions=config.offsets_topic_num_partitions,
-        replication_factor=config.offsets_topic_replication_factor,
-        configs=[
-            # No age of a record makes its offset a past one: only a later record of its key does.
-            CreatableTopicConfig("cleanup.policy", COMPACT),
-            CreatableTopicConfig("segment.bytes", str(config.offsets_topic_segment_bytes)),
-        ],
-    )
-    return CreateTopicsRequest(topics=[topic], timeout_ms=int(CREATION_TIMEOUT_S * 1000))
+def settings(config: BrokerConfig) -> dict[str, str]:
+    """The topic's settings."""
+    # No age of a record makes its offset a past one: only a later record of its key does.
+    return {"cleanup.policy": COMPACT, "segment.bytes": str(config.offsets_topic_segment_bytes)}

@@ -62,7 +62,6 @@ class AnswerSize:
             self.bytes = min(MOST_BYTES, 2 * self.bytes)
 
 
-FETCH_VERSION = 15
 BELOW_LOCAL = (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE)
 BACKOFF_MIN = 0.01  # seconds; doubles with every consecutive error
 
@@ -239,7 +238,7 @@ class LeaderFetcher:
         asked_at = loop.time()
         try:
             request = self._request(polled)
-            response = await self._peers.request(self.leader_id, request, timeout, FETCH_VERSION)
+            response = await self._peers.request(self.leader_id, request, timeout)
             size = sum([len(p.records or b"") for t in response.responses for p in t.partitions])
             self._size.answered(size, loop.time() - asked_at)
             return response

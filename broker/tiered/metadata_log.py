@@ -3,18 +3,17 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from broker.config import BrokerConfig
 from broker.errors import ErrorCode
 from broker.peers import Peers
 from broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from broker.protocol.messages.producer_apis import PartitionProduceData, ProduceRequest, TopicProduceData
-from broker.protocol.messages.topic_apis import CreateTopicsRequest
 from broker.replica.manager import ReplicaManager
 from broker.replica.partition import ALL
 from broker.replica.reads import FetchLimits, FetchPosition, PartitionRead
-from broker.tiered.metadata_topic import CREATION_TIMEOUT_S
-from broker.tiered.remote_storage_rules import METADATA_TOPIC
+from broker.tiered.remote_storage_rules import METADATA_TOPIC, METADATA_TOPIC_SETTINGS
+from broker.topic_creation import create
 
-FETCH_VERSION, PRODUCE_VERSION = 15, 9
 FETCH_BYTES = 1 << 20
 
 
@@ -63,7 +62,7 @@ class MetadataLog:
         data = TopicProduceData(METADATA_TOPIC, partition_data=[PartitionProduceData(index, batch)])
         request = ProduceRequest(acks=ALL, timeout_ms=int(self.timeout_s * 1000), topic_data=[data])
         try:
-            answer = await self._peers.request(leader, request, 2 * self.timeout_s, PRODUCE_VERSION)
+            answer = await self._peers.request(leader, request, 2 * self.timeout_s)
         except (ConnectionError, TimeoutError) as error:
             raise PublishError(f"{METADATA_TOPIC}-{index}: {type(error).__name__}") from error
         (result,) = answer.responses[0].partition_responses
@@ -85,7 +84,7 @@ class MetadataLog:
         topic = FetchTopic(topic=METADATA_TOPIC, topic_id=topic_id, partitions=partitions)
         request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=8 * FETCH_BYTES, topics=[topic])
         try:
-            answer = await self._peers.request(leader, request, self.timeout_s, FETCH_VERSION)
+            answer = await self._peers.request(leader, request, self.timeout_s)
         except (ConnectionError, TimeoutError):
             return []
         found = [partition for each in answer.responses for partition in each.partitions]
@@ -106,16 +105,11 @@ class MetadataLog:
         reads = self._replicas.fetch_now(FetchLimits(min_bytes=0, max_bytes=8 * FETCH_BYTES), requests) or []
         return [answer for position in reads if (answer := _answer_of_read(position)) is not None]
 
-    async def create(self, controller: int, request: CreateTopicsRequest) -> str | None:
+    async def create(self, controller: int, config: BrokerConfig) -> str | None:
         """Create the topic; returns why it was refused, None if it exists now or if that is unknown."""
-        try:
-            answer = await self._peers.request(controller, request, CREATION_TIMEOUT_S + 1)
-        except (ConnectionError, TimeoutError):
-            return None
-        (result,) = answer.topics
-        if result.error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-            return None
-        return f"{ErrorCode(result.error_code).name}: {result.error_message}"
+        partitions = config.remote_log_metadata_topic_num_partitions
+        replicas = config.remote_log_metadata_topic_replication_factor
+        return await create(self._peers, controller, METADATA_TOPIC, partitions, replicas, METADATA_TOPIC_SETTINGS)
 
 
 def _answer_of(partition: PartitionData) -> MetadataAnswer | None:

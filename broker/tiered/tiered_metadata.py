@@ -35,7 +35,7 @@ from broker.protocol.records import CorruptBatch, UnsupportedCompression, iter_b
 from broker.protocol.uuids import id_text, parse_id
 from broker.tiered.manifest import Manifest
 from broker.tiered.metadata_log import MetadataAnswer, MetadataLog, Position, PublishError
-from broker.tiered.metadata_topic import batch_of, creation, metadata_partition
+from broker.tiered.metadata_topic import batch_of, metadata_partition
 from broker.tiered.remote_storage_rules import METADATA_TOPIC
 from broker.tiered.segments import (
     FORMAT,
@@ -400,7 +400,7 @@ class TieredMetadata:
         """Create the topic if it does not exist. A refusal is traced once per reason; the caller tries again later."""
         if METADATA_TOPIC in self._image.topics or controller is None:
             return
-        reason = await self._log.create(controller, creation(self._config))
+        reason = await self._log.create(controller, self._config)
         if reason is not None and reason != self._refused:
             self._tracer.emit("remote_metadata_topic_refused", reason=reason)
         self._refused = reason
