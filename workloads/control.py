@@ -11,7 +11,7 @@ import queue
 import signal
 import sys
 import threading
-from typing import Any, Final, Protocol, TextIO
+from typing import Any, Final, TextIO
 
 import msgspec
 
@@ -253,7 +253,19 @@ def adopts_orphans() -> bool:
     return bool(answer.value)
 
 
-class Control:
+class Teller:
+    """A destination of a client's events."""
+
+    def tell(self, event: Event) -> None:
+        raise NotImplementedError
+
+    def decline(self, role: str, command: Command) -> None:
+        """Answer a command that this client does not support."""
+        text = f"a {role} does not know the command {type(command).__struct_config__.tag!r}"
+        self.tell(RefusedCommand(command.id, text) if isinstance(command, Request) else Trouble(text))
+
+
+class Control(Teller):
     """The client's end of the pipe."""
 
     def __init__(self, commands: TextIO = sys.stdin, events: TextIO = sys.stdout) -> None:
@@ -289,20 +301,6 @@ class Control:
                 self._events.flush()
             except BrokenPipeError:
                 os._exit(1)
-
-    def decline(self, role: str, command: Command) -> None:
-        """Answer a command that this client does not support."""
-        text = f"a {role} does not know the command {type(command).__struct_config__.tag!r}"
-        if isinstance(command, Request):
-            self.tell(RefusedCommand(command.id, text))
-        else:
-            self.tell(Trouble(text))
-
-
-class Teller(Protocol):
-    """A destination of a client's events."""
-
-    def tell(self, event: Event) -> None: ...
 
 
 class Counts:

@@ -50,7 +50,6 @@ from broker.protocol.messages.topic_apis import (
 )
 from broker.protocol.request import Request, Response
 from broker.protocol.schema import Topic
-from history.record.writer import OperationWriter
 from simulator.client import (
     BrokerConnections,
     GroupClient,
@@ -61,9 +60,8 @@ from simulator.client import (
 )
 from workloads.control import Administered, ClusterSeen, Command, StartLoad, StopLoad, Stopped
 from workloads.pacing import Pacer
-from workloads.settings import ClientSettings
 from workloads.virtual.log import EPOCH_MS, POLL_S, addresses
-from workloads.virtual.pipe import ClockNs, VirtualControl
+from workloads.virtual.pipe import ClientParts, VirtualClient
 
 SIDE: Final = "__side-"
 """How the names of side topics start: as those of internal topics, so that the checkers of the workload's topic leave
@@ -121,16 +119,12 @@ class _SideTopic:
     ends: dict[int, int] = field(default_factory=dict)
 
 
-class VirtualAdministrator:
+class VirtualAdministrator(VirtualClient):
     """Administers at its pace between `start` and `stop`; looks at the whole cluster when it is closed."""
 
-    def __init__(
-        self, settings: ClientSettings, control: VirtualControl, writer: OperationWriter, clock: ClockNs
-    ) -> None:
-        del writer  # it has no operations on the workload's records
-        self._settings = settings
-        self._control = control
-        self._clock = clock
+    def __init__(self, parts: ClientParts) -> None:
+        super().__init__(parts)
+        settings = parts.settings
         self._rng = Random(f"{settings.seed}/administrator")
         self._brokers = addresses(settings)
         self._connections = BrokerConnections(self._brokers)

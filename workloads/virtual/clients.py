@@ -17,10 +17,9 @@ from typing import Final
 from broker.errors import ErrorCode
 from broker.protocol.records import Record
 from history.record.offset_record import ATTEMPT_S, GROUPS, LOOKUPS, NO_OFFSET, OffsetWriter
-from history.record.writer import OperationWriter
 from simulator.client import LEFT, GroupClient, NoResultError, RefusedError
 from workloads.client_record import open_record
-from workloads.control import Close, Command, Counts, ReadAll, ReadDone, Ready, StartLoad, StopLoad, Stopped
+from workloads.control import Close, Command, ReadAll, ReadDone, Ready, StartLoad, StopLoad
 from workloads.group_settings import FETCH_EVERY_S, HEARTBEATS_PER_SESSION, group_behind, group_of, session_ms
 from workloads.kinds import log_bursts
 from workloads.kinds.log import ADMINISTRATOR
@@ -29,7 +28,7 @@ from workloads.pacing import steady
 from workloads.settings import ClientSettings
 from workloads.virtual.administrator import VirtualAdministrator
 from workloads.virtual.log import POLL_S, RETRY_S, Consumer, FinalReader, VirtualProducer, VirtualRead, addresses
-from workloads.virtual.pipe import ClockNs, VirtualControl
+from workloads.virtual.pipe import ClientParts, ClockNs, VirtualClient, VirtualControl
 
 # ---- The consumer of the workload `tiered` in virtual time. `workloads/kinds/tiered.py` has the theory of operation.
 
@@ -37,11 +36,9 @@ from workloads.virtual.pipe import ClockNs, VirtualControl
 class VirtualTieredConsumer(Consumer):
     """A consumer that jumps before some of its polls, and then reads on in the same partition."""
 
-    def __init__(
-        self, settings: ClientSettings, control: VirtualControl, writer: OperationWriter, clock: ClockNs
-    ) -> None:
-        super().__init__(settings, control, writer, clock)
-        self._lookups = OffsetWriter(settings.directory, LOOKUPS, settings.client, clock)
+    def __init__(self, parts: ClientParts) -> None:
+        super().__init__(parts)
+        self._lookups = OffsetWriter(parts.settings.directory, LOOKUPS, parts.settings.client, parts.clock)
         self._times = KnownTimes()
         self._reading.on_records = self._saw
 
@@ -81,26 +78,21 @@ _SETTLED: Final = frozenset({ErrorCode.REBALANCE_IN_PROGRESS})
 """Errors that end a generation which still accepts its members' commits: others take over after all have rejoined."""
 
 
-class VirtualMember:
+class VirtualMember(VirtualClient):
     """Reads the partitions that the group assigns and commits, from `start` until it is closed."""
 
-    def __init__(
-        self, settings: ClientSettings, control: VirtualControl, writer: OperationWriter, clock: ClockNs
-    ) -> None:
-        self._settings = settings
-        self._control = control
-        self._writer = writer
-        self._clock = clock
-        self._record = OffsetWriter(settings.directory, GROUPS, settings.client, clock)
+    def __init__(self, parts: ClientParts) -> None:
+        super().__init__(parts)
+        settings = parts.settings
+        self._record = OffsetWriter(settings.directory, GROUPS, settings.client, parts.clock)
         self._chance = Random(f"{settings.seed}/member")
         self._restarts_s = RESTARTS_EVERY_S[is_static := self._chance.random() < STATIC_SHARE]
         instance = settings.client if is_static else None
         self._group = GroupClient(
             group_of(settings), addresses(settings), session_ms=session_ms(settings), instance=instance
         )
-        self._reading = VirtualRead(settings, control, writer, clock)
+        self._reading = VirtualRead(parts)
         self._reading.on_records = self._delivered
-        self._counts = Counts(control)
         self._committed: dict[int, int] = {}
         """The positions of this generation's partitions; empty until the committed offsets are known."""
         self._commit_at = self._fetch_at = self._heard_at = 0.0
@@ -112,9 +104,7 @@ class VirtualMember:
                 self._life = self._control.run(self._live())
             case StopLoad():  # the group keeps reading: it must reach the end of every partition
                 self._restarts_s = math.inf
-                self._writer.flush()
-                self._counts.report(asyncio.get_running_loop().time(), force=True)
-                self._control.tell(Stopped(0))
+                self._report_stop()
             case _:
                 self._control.decline("member", command)
 
@@ -254,13 +244,10 @@ async def fetch_committed(
 class GroupReader(FinalReader):
     """Reads whole partitions, and waits until the group has committed their ends."""
 
-    def __init__(
-        self, settings: ClientSettings, control: VirtualControl, writer: OperationWriter, clock: ClockNs
-    ) -> None:
-        super().__init__(settings, control, writer, clock)
-        self._settings = settings
-        self._clock = clock
-        self._record = OffsetWriter(settings.directory, GROUPS, settings.client, clock)
+    def __init__(self, parts: ClientParts) -> None:
+        super().__init__(parts)
+        settings = parts.settings
+        self._record = OffsetWriter(settings.directory, GROUPS, settings.client, parts.clock)
         self._asking = GroupClient(group_of(settings), addresses(settings))
 
     async def close(self) -> None:
@@ -291,27 +278,19 @@ class GroupReader(FinalReader):
 FLUSH_EVERY_NS: Final = 1 << 62  # never: a simulated client is not killed apart from its run
 
 
-VirtualClient = VirtualProducer | Consumer | FinalReader | VirtualMember | VirtualAdministrator
-Role = Callable[[ClientSettings, VirtualControl, OperationWriter, ClockNs], VirtualClient]
-"""Makes a client, in the context of its host."""
-
-_PRODUCER: Final = partial(VirtualProducer, pacing=steady)
+Role = Callable[[ClientParts], VirtualClient]
+_LOG: Final[Mapping[str, Role]] = {
+    "producer": partial(VirtualProducer, pacing=steady),
+    "consumer": Consumer,
+    "reader": FinalReader,
+    ADMINISTRATOR: VirtualAdministrator,
+}
 KINDS: Final[Mapping[str, Mapping[str, Role]]] = {
-    "log": {"producer": _PRODUCER, "consumer": Consumer, "reader": FinalReader, ADMINISTRATOR: VirtualAdministrator},
-    "log-bursts": {
-        "producer": partial(VirtualProducer, pacing=log_bursts.pacing),
-        "consumer": Consumer,
-        "reader": FinalReader,
-        ADMINISTRATOR: VirtualAdministrator,
-    },
-    "tiered": {
-        "producer": _PRODUCER,
-        "consumer": VirtualTieredConsumer,
-        "reader": FinalReader,
-        ADMINISTRATOR: VirtualAdministrator,
-    },
+    "log": _LOG,
+    "log-bursts": {**_LOG, "producer": partial(VirtualProducer, pacing=log_bursts.pacing)},
+    "tiered": {**_LOG, "consumer": VirtualTieredConsumer},
     "group": {
-        "producer": _PRODUCER,
+        "producer": _LOG["producer"],
         "member": VirtualMember,
         "reader": GroupReader,
         ADMINISTRATOR: VirtualAdministrator,
@@ -323,7 +302,7 @@ KINDS: Final[Mapping[str, Mapping[str, Role]]] = {
 async def serve(kind: str, role: str, settings: ClientSettings, control: VirtualControl, clock: ClockNs) -> None:
     """Run a client from its start to its end. `clock`: nanoseconds of the run's time."""
     with open_record(settings, clock=clock, flush_every_ns=FLUSH_EVERY_NS) as writer:
-        client = KINDS[kind][role](settings, control, writer, clock)
+        client = KINDS[kind][role](ClientParts(settings, control, writer, clock))
         control.tell(Ready())
         while not isinstance(command := await control.next(), Close):
             await client.obey(command)

@@ -35,7 +35,6 @@ from broker.protocol.records import Record
 from history.record.record_payload import record_bytes, value_of_record
 from history.record.schemas import ACKS_ALL
 from history.record.values import NOT_A_VALUE
-from history.record.writer import OperationWriter
 from simulator.client import NEW, NoResultError, SimulatedClient
 from workloads import outcomes
 from workloads.contiguous_reads import columns_of_read, contiguous_runs
@@ -44,7 +43,6 @@ from workloads.control import (
     Appended,
     AppendResult,
     Command,
-    Counts,
     DeleteRecords,
     DeletionSent,
     FirstAck,
@@ -57,12 +55,11 @@ from workloads.control import (
     SetPhase,
     StartLoad,
     StopLoad,
-    Stopped,
 )
 from workloads.drawn_deletions import DELETION_TIMEOUT_S, DrawnDeletions
 from workloads.pacing import END_QUERIES_SHARE, MakePacing, Pacer, Slots, depth
 from workloads.settings import ALL, BATCH_RECORDS, ClientSettings, retries
-from workloads.virtual.pipe import ClockNs, VirtualControl
+from workloads.virtual.pipe import ClientParts, VirtualClient, VirtualControl
 
 ATTEMPT_S = 2.0  # how long a request waits for its answer before it is sent again
 SEND_AGAIN_S = 0.1
@@ -331,26 +328,15 @@ EPOCH_MS: Final = 1_700_000_000_000
 """The timestamp of a record at the start of a simulated run."""
 
 
-class VirtualProducer:
+class VirtualProducer(VirtualClient):
     """Appends at its pace between `start` and `stop`, and on command at any time."""
 
-    def __init__(
-        self,
-        settings: ClientSettings,
-        control: VirtualControl,
-        writer: OperationWriter,
-        clock: ClockNs,
-        *,
-        pacing: MakePacing,
-    ) -> None:
-        self._settings = settings
-        self._control = control
-        self._writer = writer
-        self._clock = clock
+    def __init__(self, parts: ClientParts, *, pacing: MakePacing) -> None:
+        super().__init__(parts)
+        settings, control, _, clock = parts
         self._pacing = pacing
         self._client = SimulatedClient(addresses(settings), first=settings.seed)
         self._sender = Sender(settings, control, self._client, lambda: EPOCH_MS + clock() // 1_000_000)
-        self._counts = Counts(control)
         self._rng = Random(settings.seed)
         self._slots = Slots(settings.partitions, self._rng, depth(settings))
         self._upkeep = control.run(self._client.keep_up(settings.topic))
@@ -421,9 +407,7 @@ class VirtualProducer:
             self._load = None
         if self._in_flight:
             await asyncio.wait(self._in_flight, timeout=self._settings.append_timeout_s + 2.0)
-        self._writer.flush()
-        self._counts.report(asyncio.get_running_loop().time(), force=True)
-        self._control.tell(Stopped(len(self._in_flight)))
+        self._report_stop(len(self._in_flight))
 
     async def _delete(self, partition: int, offset: int, timeout_s: float, *, command: int = 0) -> None:
         """Send DeleteRecords once, and report it before and after. `command`: its id, 0 under load."""
@@ -463,16 +447,9 @@ class VirtualProducer:
 class VirtualRead:
     """Reads partitions and records each contiguous run of records as one read."""
 
-    def __init__(
-        self,
-        settings: ClientSettings,
-        control: VirtualControl,
-        writer: OperationWriter,
-        clock: ClockNs,
-    ) -> None:
-        self._settings = settings
-        self._writer = writer
-        self._clock = clock
+    def __init__(self, parts: ClientParts) -> None:
+        self._settings, control, self._writer, self._clock = parts
+        settings = self._settings
         self.on_records: Callable[[int, Sequence[Record], int], None] | None = None
         """Called for each run of records with its partition and the time of the answer."""
         self._client = SimulatedClient(addresses(settings), first=settings.seed)
@@ -541,18 +518,13 @@ class VirtualRead:
         return end
 
 
-class Consumer:
+class Consumer(VirtualClient):
     """Reads all partitions from their start while the load runs, and queries their ends from time to time."""
 
-    def __init__(
-        self, settings: ClientSettings, control: VirtualControl, writer: OperationWriter, clock: ClockNs
-    ) -> None:
-        self._settings = settings
-        self._control = control
-        self._writer = writer
-        self._counts = Counts(control)
-        self._rng = Random(settings.seed)
-        self._reading = VirtualRead(settings, control, writer, clock)
+    def __init__(self, parts: ClientParts) -> None:
+        super().__init__(parts)
+        self._rng = Random(parts.settings.seed)
+        self._reading = VirtualRead(parts)
         self._load: asyncio.Task[None] | None = None
 
     async def obey(self, command: Command) -> None:
@@ -563,9 +535,7 @@ class Consumer:
                 if self._load is not None:
                     self._load.cancel()
                     self._load = None
-                self._writer.flush()
-                self._counts.report(asyncio.get_running_loop().time(), force=True)
-                self._control.tell(Stopped(0))
+                self._report_stop()
             case _:
                 self._control.decline("consumer", command)
 
@@ -591,15 +561,12 @@ class Consumer:
         self._counts.add("fail", failed)
 
 
-class FinalReader:
+class FinalReader(VirtualClient):
     """Reads whole partitions on command, from the first record to the end that the leader states."""
 
-    def __init__(
-        self, settings: ClientSettings, control: VirtualControl, writer: OperationWriter, clock: ClockNs
-    ) -> None:
-        self._control = control
-        self._writer = writer
-        self._reading = VirtualRead(settings, control, writer, clock)
+    def __init__(self, parts: ClientParts) -> None:
+        super().__init__(parts)
+        self._reading = VirtualRead(parts)
 
     async def obey(self, command: Command) -> None:
         match command:

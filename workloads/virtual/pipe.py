@@ -1,16 +1,19 @@
-"""A virtual client's end of its connection to the run loop, which is a pipe for client processes."""
+"""What clients in virtual time have in common, and their end of the connection to the run loop, which is a pipe for
+client processes."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, NamedTuple
 
-from workloads.control import Command, Event, RefusedCommand, Request, Trouble
+from history.record.writer import OperationWriter
+from workloads.control import Command, Counts, Event, Stopped, Teller
+from workloads.settings import ClientSettings
 
 ClockNs = Callable[[], int]
 """Nanoseconds of the run's time."""
 
 
-class VirtualControl:
+class VirtualControl(Teller):
     """Commands arrive in a queue; events are delivered at once.
 
     A client starts concurrent work with `run`: when a part of it fails, the whole client ends, as a process would."""
@@ -44,7 +47,31 @@ class VirtualControl:
     def tell(self, event: Event) -> None:
         self._hear(event)
 
-    def decline(self, role: str, command: Command) -> None:
-        """Answer a command that this client does not support."""
-        text = f"a {role} does not know the command {type(command).__struct_config__.tag!r}"
-        self.tell(RefusedCommand(command.id, text) if isinstance(command, Request) else Trouble(text))
+
+class ClientParts(NamedTuple):
+    """What a client is made of."""
+
+    settings: ClientSettings
+    control: VirtualControl
+    writer: OperationWriter
+    clock: ClockNs
+
+
+class VirtualClient:
+    """A client. It is made in the context of its host."""
+
+    def __init__(self, parts: ClientParts) -> None:
+        self._settings, self._control, self._writer, self._clock = parts
+        self._counts = Counts(self._control)
+
+    async def obey(self, command: Command) -> None:
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        raise NotImplementedError
+
+    def _report_stop(self, in_flight: int = 0) -> None:
+        """The load is over, but for appends in flight."""
+        self._writer.flush()
+        self._counts.report(asyncio.get_running_loop().time(), force=True)
+        self._control.tell(Stopped(in_flight))
