@@ -10,14 +10,7 @@ from analysis.analysis_revision import revision
 from analysis.checker import Checker
 from analysis.checker_registry import CHECKERS
 from analysis.evidence.run_directory import RunDescription, RunDirectoryError, describe
-from analysis.verdict import (
-    FAIL,
-    PASS,
-    UNKNOWN,
-    VERDICT_FILE,
-    Verdict,
-    digest_of_certificate,
-)
+from analysis.verdict import FAIL, PASS, UNKNOWN, VERDICT_FILE, Verdict, digest_of_certificate
 from history import seal, strict_toml
 from history.known_digests import digest_of
 from history.regular_files import read_text

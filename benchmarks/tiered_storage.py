@@ -29,15 +29,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from benchmarks.load_client import (
-    CLIENT,
-    LoadClient,
-    ask,
-    create_topic,
-    leader_address,
-    produce_frame,
-    wait_for_topic,
-)
+from benchmarks.load_client import CLIENT, LoadClient, ask, create_topic, leader_address, produce_frame, wait_for_topic
 from broker.errors import ErrorCode
 from broker.protocol.api import APIS, ApiKey, decode_response_header, encode_request
 from broker.protocol.codec import decode

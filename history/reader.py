@@ -18,15 +18,7 @@ from history.errors import HistoryError
 from history.journal.reader import read_journal
 from history.journal.service_events import FatalLine, ServiceExit, fatal_lines, service_exits
 from history.journal.timeline import FaultSpan, RunClock, RunPhase, fault_spans, phases_of
-from history.journal.writer import (
-    ADMINISTERED,
-    ASSIGNMENT,
-    CLIENT,
-    CLIENT_ENDED,
-    FILE_NAME,
-    REASSIGN,
-    REASSIGNED,
-)
+from history.journal.writer import ADMINISTERED, ASSIGNMENT, CLIENT, CLIENT_ENDED, FILE_NAME, REASSIGN, REASSIGNED
 from history.record.client_files import LINES, owner, segment_of
 from history.record.client_reader import ClientRecording, PieceMap, StreamRecord, read_recordings
 from history.record.jsonl_reader import MOST_CLOCK_ERROR_NS, Recorded, TakenNames, read_lines

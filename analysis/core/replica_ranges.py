@@ -26,14 +26,7 @@ import numpy as np
 
 from analysis.core import replica_contents as contents
 from analysis.core.anomaly import Anomaly
-from analysis.core.replica_comparison import (
-    Divergence,
-    PrefixChanges,
-    both,
-    divergence,
-    lacking,
-    prefix_changes,
-)
+from analysis.core.replica_comparison import Divergence, PrefixChanges, both, divergence, lacking, prefix_changes
 from analysis.core.replica_evidence import Circumstances, ClientOrder
 from analysis.core.rows import I64, Bools
 from analysis.replicafiles.log import CONTROL_RECORD, U64, LogColumns, ReplicaLog, joined, no_records

@@ -38,15 +38,7 @@ from analysis.core import replica_sequences as sequences
 from analysis.core.anomaly import Anomaly
 from analysis.core.replica_comparison import both, prefix_changed, replaced, unreplaced
 from analysis.core.replica_evidence import Appends, Circumstances, ClientOrder, ReplicaReport, log_name
-from analysis.core.replica_ranges import (
-    RangeFindings,
-    RangeView,
-    ReducedLogs,
-    examine,
-    held,
-    questions_of,
-    reduced,
-)
+from analysis.core.replica_ranges import RangeFindings, RangeView, ReducedLogs, examine, held, questions_of, reduced
 from analysis.replicafiles.log import NO_MARK, ReplicaLog, no_records
 from installation.counted import counted
 

@@ -17,13 +17,7 @@ import numpy as np
 
 from analysis.replicafiles.digest import PADDING, digest_of, mix
 from analysis.replicafiles.log import NO_EPOCH, NO_VALUE, LogColumns
-from history.kafka.compression import (
-    CODECS,
-    DamagedSetError,
-    LargeSetError,
-    decompressed,
-    with_true_checksum,
-)
+from history.kafka.compression import CODECS, DamagedSetError, LargeSetError, decompressed, with_true_checksum
 from history.record.record_payload import record_bytes
 from history.record.values import VALUE_BYTES
 

@@ -7,12 +7,7 @@ from typing import NamedTuple
 
 from broker.log.log import PartitionLog
 from broker.protocol.codec import decode_exactly, encode
-from broker.protocol.messages.control_records import (
-    LEADER_CHANGE_TYPE,
-    ControlRecordKey,
-    LeaderChangeMessage,
-    Voter,
-)
+from broker.protocol.messages.control_records import LEADER_CHANGE_TYPE, ControlRecordKey, LeaderChangeMessage, Voter
 from broker.protocol.records import Record, build_batch, iter_batches, read_records
 
 READ_BYTES = 1 << 20

@@ -9,15 +9,7 @@ from nemeses.fault import Evidence, Fault, combine
 from nemeses.in_force import ClockOffsets
 from nemeses.kind import Facts, Need, NodeKind, RandomDraw, listed
 from nemeses.mechanism import Mechanism
-from nemeses.mechanisms.clocks import (
-    SHARED,
-    ClockReading,
-    change,
-    move,
-    read_clocks,
-    set_right,
-    was_moved_script,
-)
+from nemeses.mechanisms.clocks import SHARED, ClockReading, change, move, read_clocks, set_right, was_moved_script
 from nemeses.mechanisms.parallel import on_each
 from nemeses.mechanisms.shell import ask
 from nemeses.parameters import Parameter

@@ -11,14 +11,7 @@ from nemeses.in_force import STARTS_ON, FaultsInForce
 from nemeses.kind import NodeKind
 from nemeses.mechanism import Mechanism
 from nemeses.mechanisms.parallel import on_each
-from nemeses.mechanisms.shell import (
-    ENDS_LEFT_S,
-    ask,
-    await_port_script,
-    kill_script,
-    process_script,
-    terminate_script,
-)
+from nemeses.mechanisms.shell import ENDS_LEFT_S, ask, await_port_script, kill_script, process_script, terminate_script
 from nemeses.ports import Host, Site
 
 KILL: Final = "KILL"
