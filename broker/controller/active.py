@@ -55,7 +55,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from broker.clock_rates import PACE
 from broker.config import BrokerConfig
@@ -102,26 +102,13 @@ from broker.protocol.messages.topic_apis import (
 )
 from broker.protocol.schema import Message
 from broker.quorum.messages import Predecessor
+from broker.quorum.runner import QuorumRunner
 from broker.trace import Tracer
 
 MAX_QUEUED = 1_000
 
 T = TypeVar("T")
 Decide = Callable[[MetadataImage], ControllerDecision[T]]
-
-
-class QuorumLog(Protocol):
-    """The metadata quorum as the controller uses it."""
-
-    async def append(self, records: list[bytes]) -> int:
-        """Commit records together; returns the offset of the last. Raises `AppendRefusedError` for records that no
-        leader could append, `NotLeaderError` when certainly nothing was written, `CommitUncertainError` when leadership
-        was lost before the commit was known."""
-        ...
-
-    async def resign(self, epoch: int) -> None:
-        """Resign from the leadership of this epoch, if this node still holds it."""
-        ...
 
 
 class _Operation(NamedTuple):
@@ -137,7 +124,7 @@ class ControllerOperations:
     renewed, while this node continues to lead.
     """
 
-    def __init__(self, image: MetadataImage, quorum: QuorumLog, epoch: int) -> None:
+    def __init__(self, image: MetadataImage, quorum: QuorumRunner, epoch: int) -> None:
         self._image = image
         self._quorum = quorum
         self._epoch = epoch
@@ -414,7 +401,7 @@ class ActiveController:
         *,
         config: BrokerConfig,
         image: MetadataImage,
-        quorum: QuorumLog,
+        quorum: QuorumRunner,
         peers: Peers,
         rng: random.Random,
         tracer: Tracer,

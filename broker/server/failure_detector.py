@@ -22,8 +22,8 @@ comes first; after silence the session counts from the last answer of the quorum
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol
 
+from broker.controller.active import ActiveController
 from broker.controller.image import MetadataImage
 from broker.protocol.messages.broker_apis import BrokerHeartbeatRequest
 from broker.server.connection import Connection
@@ -32,27 +32,12 @@ from broker.trace import Tracer
 PROBE_TIMEOUT_S = 0.5
 
 
-class Fencing(Protocol):
-    """The part of the controller that fences dead brokers."""
-
-    @property
-    def is_active(self) -> bool: ...
-
-    def broker_looks_dead(self, broker_id: int, broker_epoch: int) -> None:
-        """Connections to this registration of a broker are refused."""
-        ...
-
-    def broker_ended(self, broker_id: int, broker_epoch: int) -> None:
-        """The process of this registration of a broker is gone, and its lease with it."""
-        ...
-
-
 class DeathWatch:
     """Watches the connections that carry heartbeats; acts only while this node is the active controller, and at the
     start of that time on what it has seen before."""
 
     def __init__(
-        self, *, node_id: int, image: Callable[[], MetadataImage], controller: Fencing, tracer: Tracer
+        self, *, node_id: int, image: Callable[[], MetadataImage], controller: ActiveController, tracer: Tracer
     ) -> None:
         self._node_id = node_id
         self._image = image

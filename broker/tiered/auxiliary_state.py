@@ -8,7 +8,7 @@ the segment before, plus the batches up to the start. Every object is compared w
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from typing import Final, Protocol
+from typing import Final
 
 from broker.log.append_validation import Batch
 from broker.log.checkpoint import CorruptCheckpointError, parse_lines
@@ -25,6 +25,7 @@ from broker.tiered.object_digests import BLOCK_BYTES, ObjectDifferentError
 from broker.tiered.object_store import ObjectStore, StoreError
 from broker.tiered.remote_index import CorruptIndexError, RemoteIndex
 from broker.tiered.segments import EPOCHS, INDEX, LOG, SNAPSHOT, TieredSegment
+from broker.tiered.tiered_metadata import TieredMetadata
 
 READ_BYTES: Final = 16 * BLOCK_BYTES
 
@@ -34,21 +35,16 @@ _FAILURES: Final = (
 )  # fmt: skip
 
 
-class Metadata(Protocol):
-    """The part of the remote metadata that is needed here."""
-
-    def manifest(self, key: tuple[bytes, int]) -> Manifest: ...
-
-    async def caught_up(self, key: tuple[bytes, int]) -> None:
-        """Return once all events that were committed before were read. Raises `PublishError`."""
-        ...
-
-
 class AuxiliaryState:
     """Implements `RemoteState` for the logs that this broker follows."""
 
     def __init__(
-        self, store: ObjectStore, metadata: Metadata, cluster_id: Callable[[], str | None], *, compares: bool = True
+        self,
+        store: ObjectStore,
+        metadata: TieredMetadata,
+        cluster_id: Callable[[], str | None],
+        *,
+        compares: bool = True,
     ) -> None:
         """`compares`: objects are compared with the metadata."""
         self._store = store

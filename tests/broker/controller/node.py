@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from broker.controller.active import ActiveController
 from broker.controller.image import MetadataImage
@@ -19,6 +19,7 @@ from broker.protocol.messages.partition_apis import (
     TopicPartitionLogInfo,
 )
 from broker.quorum.messages import Predecessor
+from broker.quorum.runner import QuorumRunner
 from broker.trace import Tracer
 from tests.broker.controller.world import configuration, registration
 
@@ -83,7 +84,7 @@ class Node:
         self.controller = ActiveController(
             config=configuration(broker_session_timeout_ms=int(session * 1000), broker_lease_ms=int(lease * 1000)),
             image=self.image,
-            quorum=self.quorum,
+            quorum=cast(QuorumRunner, self.quorum),
             peers=self,
             rng=random.Random(1),
             tracer=Tracer(1, lambda: 0, self.events.append),

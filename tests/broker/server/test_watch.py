@@ -2,9 +2,11 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import cast
 
 import pytest
 
+from broker.controller.active import ActiveController
 from broker.controller.image import BrokerImage, MetadataImage
 from broker.listeners import plaintext
 from broker.protocol.messages.broker_apis import BrokerHeartbeatRequest
@@ -45,7 +47,10 @@ class Story:
         self.register(port)
         events: list[dict[str, Value]] = []
         self.watch = DeathWatch(
-            node_id=1, image=lambda: self.image, controller=self, tracer=Tracer(1, lambda: 0, events.append)
+            node_id=1,
+            image=lambda: self.image,
+            controller=cast(ActiveController, self),
+            tracer=Tracer(1, lambda: 0, events.append),
         )
 
     def register(self, port: int, epoch: int = 7, fenced: bool = False) -> None:
