@@ -56,6 +56,8 @@ class Kind(ABC, Generic[M]):
     """The name in campaigns and journals; the file has the same name, with underscores."""
     action: ClassVar[str]
     """What the fault does, for the table of all kinds."""
+    statement: ClassVar[str] = ""
+    """The sentence of each fault, with `{nodes}` and the names of parameters; empty: `sentence` makes it."""
     proven_by: ClassVar[str]
     """What proves it, for the same table."""
     mechanism: ClassVar[type[Mechanism]]
@@ -107,9 +109,9 @@ class Kind(ABC, Generic[M]):
     def heal(self, by: M, fault: Fault) -> Evidence:
         """Heal it and check that. May be called twice, and without an `inject`: then the hosts must be healthy."""
 
-    @abstractmethod
     def sentence(self, fault: Fault) -> str:
         """The effect and the targets of this fault, for readers of the journal; without a full stop."""
+        return self.statement.format(nodes=listed(fault.targets), **fault.parameters)
 
     @abstractmethod
     def proof(self, effect: Facts, heal: Facts) -> str:

@@ -45,6 +45,7 @@ def _kinds_in(module: ModuleType) -> list[AnyKind]:
     for class_ in classes:
         lacks = sorted(getattr(class_, "__abstractmethods__", ()))
         lacks += [name for name in _NEEDED if not hasattr(class_, name)]
+        lacks += ["statement"] if class_.sentence is Kind.sentence and not class_.statement else []
         if lacks:
             raise RegistrationError(f"{module.__name__}: {class_.__name__} lacks {', '.join(lacks)}")
         if bool(class_.injected_by) and not class_.healed_by:

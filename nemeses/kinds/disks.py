@@ -18,6 +18,7 @@ class DiskError(FailingDiskKind):
     name = "disk-error"
     mark = FaultMark.CROSS
     action = "every sync of the node's simulated disk fails with EIO, and the data to sync is lost"
+    statement = "every sync of the disk of {nodes} fails"
     proven_by = (
         "a probe gets EIO; at the heal, a service that got EIO has exited with a code other than 0 and 1 (1: an "
         "uncaught exception); then the machine is rebooted, because its page cache has data that its disk does not "
@@ -27,9 +28,6 @@ class DiskError(FailingDiskKind):
     seen = (EvidenceRule("probe", values=("EIO",)),)
     injected_by = "break-disk"
     effect = FAILS
-
-    def sentence(self, fault: Fault) -> str:
-        return f"every sync of the disk of {listed(fault.targets)} fails"
 
 
 _BITS = Parameter("bits", "bits", "number of flipped bits, in the logs of the node's partitions", 1, 64, default=1)
@@ -93,6 +91,7 @@ class DiskFull(FailingDiskKind):
     name = "disk-full"
     mark = FaultMark.SQUARE
     action = "every write of new data to the node's simulated disk fails with ENOSPC"
+    statement = "the disk of {nodes} is full"
     proven_by = (
         "a probe gets ENOSPC; at the heal, a service that got ENOSPC has exited with a code other than 0 and 1 (1: an "
         "uncaught exception), and a new process answers"
@@ -102,9 +101,6 @@ class DiskFull(FailingDiskKind):
     injected_by = "fill-disk"
     effect = FULL
 
-    def sentence(self, fault: Fault) -> str:
-        return f"the disk of {listed(fault.targets)} is full"
-
 
 class DiskHang(DiskKind):
     """No sync of a node returns until the fault is healed; then it succeeds."""
@@ -112,6 +108,7 @@ class DiskHang(DiskKind):
     name = "disk-hang"
     mark = FaultMark.TRIANGLE_DOWN
     action = "every sync of the node's simulated disk blocks until the heal"
+    statement = "every sync of {nodes} blocks"
     proven_by = "a probe's sync does not return within a second; after the heal, it returns"
     destroys = frozenset({Damage.SPEED})
     seen = (EvidenceRule("silent_s", least=1),)
@@ -125,9 +122,6 @@ class DiskHang(DiskKind):
     def heal(self, by: DiskTroubles, fault: Fault) -> Evidence:
         return by.soothe(fault.targets, HANGS)
 
-    def sentence(self, fault: Fault) -> str:
-        return f"every sync of {listed(fault.targets)} blocks"
-
     def phrase(self, facts: Facts, heal: Facts) -> str:
         return f"a sync did not return in {facts.get('silent_s')} s; afterwards one took {heal.get('sync_ms')} ms"
 
@@ -138,6 +132,7 @@ class DiskSlow(DiskKind):
     name = "disk-slow"
     mark = FaultMark.TRIANGLE_UP
     action = "each sync of the node's simulated disk takes longer"
+    statement = "each sync of {nodes} takes {sync_ms:g} ms longer"
     proven_by = "a probe's sync takes at least this long; after the heal, one of several takes less"
     destroys = frozenset({Damage.SPEED})
     seen = (EvidenceRule("sync_ms", least=1),)
@@ -151,10 +146,6 @@ class DiskSlow(DiskKind):
     def heal(self, by: DiskTroubles, fault: Fault) -> Evidence:
         return by.soothe(fault.targets, ("slow", float(fault.parameters["sync_ms"]) / 1e3))
 
-    def sentence(self, fault: Fault) -> str:
-        sync_ms = float(fault.parameters["sync_ms"])
-        return f"each sync of {listed(fault.targets)} takes {sync_ms:g} ms longer"
-
     def phrase(self, facts: Facts, heal: Facts) -> str:
         return f"a sync took {facts.get('sync_before_ms')} ms before, {facts.get('sync_ms')} ms then"
 
@@ -166,6 +157,7 @@ class DiskWipe(DiskKind):
     name = "disk-wipe"
     mark = FaultMark.CIRCLE
     action = "SIGKILL to the service, and its disk is replaced by an empty one"
+    statement = "{nodes} gets an empty disk"
     proven_by = "the number of removed files; afterwards a new process answers on the empty disk"
     destroys = frozenset({Damage.PROGRESS, Damage.MEMORY, Damage.DISK})
     hides = frozenset({"process"})
@@ -183,9 +175,6 @@ class DiskWipe(DiskKind):
     def heal(self, by: DiskTroubles, fault: Fault) -> Evidence:
         return by.start(fault.targets)
 
-    def sentence(self, fault: Fault) -> str:
-        return f"{listed(fault.targets)} gets an empty disk"
-
     def phrase(self, facts: Facts, heal: Facts) -> str:
         return f"{counted(facts.get('files_before', 0), 'file')} gone"
 
@@ -198,6 +187,7 @@ class OldDisk(DiskKind):
     name = "old-disk"
     mark = FaultMark.DIAMOND
     action = "the node's durable data is copied; at the heal SIGKILL to the service, and the copy replaces its disk"
+    statement = "{nodes} will restart with the present state of its disk"
     proven_by = "the number of copied files; after the heal a new process answers on the copy"
     destroys = frozenset({Damage.SPEED, Damage.MEMORY, Damage.NEWER_STATE})
     ends_services_late = True
@@ -215,9 +205,6 @@ class OldDisk(DiskKind):
 
     def heal(self, by: DiskTroubles, fault: Fault) -> Evidence:
         return by.put_back(fault.targets)
-
-    def sentence(self, fault: Fault) -> str:
-        return f"{listed(fault.targets)} will restart with the present state of its disk"
 
     def phrase(self, facts: Facts, heal: Facts) -> str:
         return f"{counted(facts.get('files_copied', 0), 'file')} copied; they replaced {heal.get('files_before', 0)}"

@@ -18,6 +18,7 @@ class ObjectsFailing(ObjectStoreKind):
     name = "objects-failing"
     mark = FaultMark.CIRCLE
     action = "each operation of the simulated object store ends with an error"
+    statement = "each operation of the object store fails"
     proven_by = "a probe gets the error; after the heal it does not"
     seen = (EvidenceRule("probe", values=(REASON,)),)
     injected_by = "fail-store"
@@ -26,9 +27,6 @@ class ObjectsFailing(ObjectStoreKind):
         objects.fail(("put", "get", "list", "delete"), REASON)
         return {"probe": objects.probe("list", HANG_S)[0]}
 
-    def sentence(self, fault: Fault) -> str:
-        return "each operation of the object store fails"
-
 
 class ObjectsHung(ObjectStoreKind):
     """Hung object store: no operation ends."""
@@ -36,6 +34,7 @@ class ObjectsHung(ObjectStoreKind):
     name = "objects-hung"
     mark = FaultMark.SQUARE
     action = "no operation of the simulated object store ends"
+    statement = "no operation of the object store ends"
     proven_by = "a probe does not end within 2 s; after the heal it does"
     seen = (EvidenceRule("probe", values=("silent",)),)
     injected_by = "hang-store"
@@ -43,9 +42,6 @@ class ObjectsHung(ObjectStoreKind):
     def change(self, fault: Fault, objects: Objects) -> dict[str, object]:
         objects.hang()
         return {"probe": objects.probe("list", HANG_S)[0]}
-
-    def sentence(self, fault: Fault) -> str:
-        return "no operation of the object store ends"
 
 
 class ObjectsMixed(ObjectStoreKind):
@@ -58,6 +54,7 @@ class ObjectsMixed(ObjectStoreKind):
         "the simulated object store returns another segment's object, and has copies of objects under the names of "
         "segments that no broker uploaded"
     )
+    statement = "the object store returns objects of other segments, and has some of unknown ones"
     proven_by = "a probe reads the object of another name; after the heal it does not"
     seen = (EvidenceRule("reads_own", values=(False,)),)
     injected_by = "mix-up-store"
@@ -66,9 +63,6 @@ class ObjectsMixed(ObjectStoreKind):
         strays = objects.mix_up()
         return {"probe": "two reads", "reads_own": objects.reads_own(HANG_S), "strays": strays}
 
-    def sentence(self, fault: Fault) -> str:
-        return "the object store returns objects of other segments, and has some of unknown ones"
-
 
 class ObjectsPartial(ObjectStoreKind):
     """Partial uploads: an upload fails in its middle and leaves what was written."""
@@ -76,6 +70,7 @@ class ObjectsPartial(ObjectStoreKind):
     name = "objects-partial"
     mark = FaultMark.TRIANGLE_DOWN
     action = "each upload to the simulated object store fails in its middle, and leaves a part of the object"
+    statement = "uploads to the object store fail in their middle and leave a part of the object"
     proven_by = "a write of a probe fails and leaves an object; after the heal it ends"
     seen = (EvidenceRule("probe", values=(REASON,)), EvidenceRule("listing", values=(DONE,)))
     injected_by = "break-uploads"
@@ -84,9 +79,6 @@ class ObjectsPartial(ObjectStoreKind):
         objects.keep_part(REASON)
         return {"probe": objects.probe("put", HANG_S)[0], "listing": objects.probe("list", HANG_S)[0]}
 
-    def sentence(self, fault: Fault) -> str:
-        return "uploads to the object store fail in their middle and leave a part of the object"
-
 
 class ObjectsRefused(ObjectStoreKind):
     """Refusing object store: objects can be read, and none can be written or deleted."""
@@ -94,6 +86,7 @@ class ObjectsRefused(ObjectStoreKind):
     name = "objects-refused"
     mark = FaultMark.DIAMOND
     action = "the simulated object store refuses new objects and deletions"
+    statement = "the object store refuses new objects and deletions"
     proven_by = "a write of a probe is refused and a listing works; after the heal both work"
     seen = (EvidenceRule("probe", values=(REASON,)), EvidenceRule("listing", values=(DONE,)))
     injected_by = "refuse-objects"
@@ -102,9 +95,6 @@ class ObjectsRefused(ObjectStoreKind):
         objects.fail(("put", "delete"), REASON)
         return {"probe": objects.probe("put", HANG_S)[0], "listing": objects.probe("list", HANG_S)[0]}
 
-    def sentence(self, fault: Fault) -> str:
-        return "the object store refuses new objects and deletions"
-
 
 class ObjectsSlow(ObjectStoreKind):
     """Slow object store: each operation takes longer."""
@@ -112,6 +102,7 @@ class ObjectsSlow(ObjectStoreKind):
     name = "objects-slow"
     mark = FaultMark.TRIANGLE_UP
     action = "each operation of the simulated object store takes longer"
+    statement = "each operation of the object store takes {delay_ms:g} ms longer"
     proven_by = "a probe takes at least this long; after the heal it ends"
     seen = (EvidenceRule("probe_ms", least=1),)
     injected_by = "slow-store"
@@ -127,9 +118,6 @@ class ObjectsSlow(ObjectStoreKind):
     def is_shown(self, fault: Fault, facts: Facts) -> bool:
         return float(facts["probe_ms"]) >= float(fault.parameters["delay_ms"])
 
-    def sentence(self, fault: Fault) -> str:
-        return f"each operation of the object store takes {float(fault.parameters['delay_ms']):g} ms longer"
-
 
 class ObjectsStale(ObjectStoreKind):
     """Stale listings: a listing shows the objects of some time ago."""
@@ -137,6 +125,7 @@ class ObjectsStale(ObjectStoreKind):
     name = "objects-stale"
     mark = FaultMark.STAR
     action = "listings of the simulated object store show the objects of some time ago"
+    statement = "listings of the object store show the objects of {age_s:g} s ago"
     proven_by = "a listing lacks an object that was written just before; after the heal a listing works"
     seen = (EvidenceRule("shows_new", values=(False,)),)
     injected_by = "show-old-listing"
@@ -145,6 +134,3 @@ class ObjectsStale(ObjectStoreKind):
     def change(self, fault: Fault, objects: Objects) -> dict[str, object]:
         objects.show_old(float(fault.parameters["age_s"]))
         return {"probe": "a listing", "shows_new": objects.shows_new(HANG_S)}
-
-    def sentence(self, fault: Fault) -> str:
-        return f"listings of the object store show the objects of {float(fault.parameters['age_s']):g} s ago"

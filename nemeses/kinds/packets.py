@@ -82,6 +82,7 @@ class PacketDuplicate(ShareKind):
     name = "packet-duplicate"
     mark = FaultMark.SQUARE
     action = "the simulated network duplicates some packets from the node to the others"
+    statement = "{percent:g} % of the packets from {nodes} to the other nodes arrive twice"
     proven_by = (
         "a burst of probe datagrams (false-negative probability 1e-9) shows duplicates, and at most the requested share"
     )
@@ -91,10 +92,6 @@ class PacketDuplicate(ShareKind):
     told = "arrived twice"
     injected_by = "duplicate"
 
-    def sentence(self, fault: Fault) -> str:
-        percent = float(fault.parameters["percent"])
-        return f"{percent:g} % of the packets from {listed(fault.targets)} to the other nodes arrive twice"
-
 
 class PacketLoss(NetemKind):
     """Some packets from a node to the others are lost, and TCP retransmits them."""
@@ -102,6 +99,7 @@ class PacketLoss(NetemKind):
     name = "packet-loss"
     mark = FaultMark.TRIANGLE_DOWN
     action = "netem drops some packets from the node to the other nodes"
+    statement = "{percent:g} % of the packets from {nodes} to the other nodes are lost"
     proven_by = (
         "a burst of probe datagrams (false-negative probability 1e-9) shows counted drops, and at most the requested "
         "share"
@@ -113,10 +111,6 @@ class PacketLoss(NetemKind):
     def rule(self, fault: Fault) -> Rule:
         percent = float(fault.parameters["percent"])
         return Rule(self.name, f"loss {percent:g}%", share=percent / 100)
-
-    def sentence(self, fault: Fault) -> str:
-        percent = float(fault.parameters["percent"])
-        return f"{percent:g} % of the packets from {listed(fault.targets)} to the other nodes are lost"
 
     def phrase(self, facts: Facts, heal: Facts) -> str:
         return f"{facts.get('dropped', 0)} of {counted(facts.get('seen', 0), 'packet')} dropped"
@@ -130,6 +124,7 @@ class PacketReorder(ShareKind):
     action = (
         "the simulated network holds back some packets from the node to the others, so that later ones overtake them"
     )
+    statement = "later packets overtake {percent:g} % of the packets from {nodes} to the other nodes"
     proven_by = (
         "a burst of probe datagrams (false-negative probability 1e-9) shows overtaken ones, and at most the requested "
         "share"
@@ -140,10 +135,6 @@ class PacketReorder(ShareKind):
     told = "were overtaken"
     injected_by = "reorder"
 
-    def sentence(self, fault: Fault) -> str:
-        percent = float(fault.parameters["percent"])
-        return f"later packets overtake {percent:g} % of the packets from {listed(fault.targets)} to the other nodes"
-
 
 class ConnectionReset(WireKind):
     """All connections between a node and others are reset at both ends, repeatedly until the heal, as by a middlebox
@@ -152,6 +143,7 @@ class ConnectionReset(WireKind):
     name = "connection-reset"
     mark = FaultMark.CROSS
     action = "the simulated network resets all connections of the node at both ends, repeatedly"
+    statement = "all connections of {nodes} are reset every {every_ms:g} ms"
     proven_by = "the number of reset connections; after the heal, no connection is reset for longer than the interval"
     seen = (EvidenceRule("broken", least=1),)
     parameters = (_EVERY,)
@@ -166,10 +158,6 @@ class ConnectionReset(WireKind):
 
     def draw(self, drawn: RandomDraw) -> dict[str, Any]:
         return {"every_ms": round(_EVERY.draw(drawn.rng()))}
-
-    def sentence(self, fault: Fault) -> str:
-        every_ms = float(fault.parameters["every_ms"])
-        return f"all connections of {listed(fault.targets)} are reset every {every_ms:g} ms"
 
     def phrase(self, facts: Facts, heal: Facts) -> str:
         return f"{facts.get('broken', 0) + heal.get('broken_again', 0)} connection ends reset"

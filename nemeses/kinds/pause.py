@@ -4,7 +4,7 @@ from history.damage import Damage
 from history.fault_looks import FaultGroup, FaultMark
 from history.journal.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault, combine
-from nemeses.kind import Facts, NodeKind, listed
+from nemeses.kind import Facts, NodeKind
 from nemeses.mechanism import Mechanism
 from nemeses.mechanisms.parallel import on_each
 from nemeses.mechanisms.shell import ask, signal_script
@@ -53,6 +53,7 @@ class Pause(NodeKind[Signals]):
     name = "pause"
     group, mark = FaultGroup.PROCESS, FaultMark.CIRCLE
     action = "SIGSTOP to all processes of the service, later SIGCONT"
+    statement = "the service on {nodes} is suspended, and later resumed"
     proven_by = "the state of all their threads, read after each signal"
     destroys = frozenset({Damage.PROGRESS})
     service = "stopped"
@@ -74,9 +75,6 @@ class Pause(NodeKind[Signals]):
 
     def heal(self, by: Signals, fault: Fault) -> Evidence:
         return combine(on_each(by.site, fault.targets, by.resume))
-
-    def sentence(self, fault: Fault) -> str:
-        return f"the service on {listed(fault.targets)} is suspended, and later resumed"
 
     def phrase(self, facts: Facts, heal: Facts) -> str:
         return f"process state {facts.get('after')}"

@@ -55,6 +55,7 @@ class Stop(EndingKind):
     name = "stop"
     mark = FaultMark.SQUARE
     action = "SIGTERM to the service's main process, then SIGTERM to child processes that outlive it"
+    statement = "the service on {nodes} gets SIGTERM and shuts down"
     proven_by = (
         "they are gone within the system's stop deadline and its port is closed; afterwards a new process answers. A "
         "process that has not exited by then is a mismatch"
@@ -65,9 +66,6 @@ class Stop(EndingKind):
 
     def inject(self, by: Services, fault: Fault) -> Evidence:
         return by.end(fault.targets, "TERM")
-
-    def sentence(self, fault: Fault) -> str:
-        return f"the service on {listed(fault.targets)} gets SIGTERM and shuts down"
 
     def phrase(self, facts: Facts, heal: Facts) -> str:
         if "error" in facts or "state" not in facts:

@@ -9,7 +9,7 @@ from typing import Any
 from history.fault_looks import FaultMark
 from history.journal.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault
-from nemeses.kind import RandomDraw, listed
+from nemeses.kind import RandomDraw
 from nemeses.mechanisms.store import CoveringKind, ObjectKind, StoreTroubles
 from nemeses.parameters import Choice
 
@@ -85,13 +85,11 @@ class StoreDown(CoveringKind):
     name = "store-down"
     mark = FaultMark.CIRCLE
     action = "the store of remote segments is empty and read-only for the node"
+    statement = "the store of remote segments is away for {nodes}"
     proven_by = "a probe on the node sees no object and cannot write (EROFS); after the heal it can write"
     seen = (EvidenceRule("objects", values=(0,)), EvidenceRule("write", values=("EROFS",)))
     injected_by = "take-store"
     cover = "away"
-
-    def sentence(self, fault: Fault) -> str:
-        return f"the store of remote segments is away for {listed(fault.targets)}"
 
 
 class StoreFull(CoveringKind):
@@ -100,13 +98,11 @@ class StoreFull(CoveringKind):
     name = "store-full"
     mark = FaultMark.DIAMOND
     action = "the store of remote segments has no space for what the node writes"
+    statement = "the store of remote segments has no space for {nodes}"
     proven_by = "a probe on the node gets ENOSPC; after the heal it can write"
     seen = (EvidenceRule("write", values=("ENOSPC",)),)
     injected_by = "fill-store"
     cover = "full"
-
-    def sentence(self, fault: Fault) -> str:
-        return f"the store of remote segments has no space for {listed(fault.targets)}"
 
 
 class StoreReadOnly(CoveringKind):
@@ -115,10 +111,8 @@ class StoreReadOnly(CoveringKind):
     name = "store-read-only"
     mark = FaultMark.SQUARE
     action = "the store of remote segments is read-only for the node"
+    statement = "the store of remote segments refuses what {nodes} writes"
     proven_by = "a probe on the node cannot write (EROFS); after the heal it can"
     seen = (EvidenceRule("write", values=("EROFS",)),)
     injected_by = "refuse-store"
     cover = "read-only"
-
-    def sentence(self, fault: Fault) -> str:
-        return f"the store of remote segments refuses what {listed(fault.targets)} writes"

@@ -2,8 +2,7 @@
 
 from history.damage import Damage
 from history.fault_looks import FaultMark
-from nemeses.fault import Fault
-from nemeses.kind import Need, listed
+from nemeses.kind import Need
 from nemeses.mechanisms.suspension import SuspensionKind
 
 
@@ -13,6 +12,7 @@ class ClockFreeze(SuspensionKind):
     name = "clock-freeze"
     mark = FaultMark.SQUARE
     action = "the machine is suspended together with its clocks"
+    statement = "the machine of {nodes} is suspended together with its clocks, which lag afterwards"
     proven_by = (
         "as for `stall`; afterwards its time since boot lags by the duration of the suspension. Then its real-time "
         "clock is corrected"
@@ -22,9 +22,6 @@ class ClockFreeze(SuspensionKind):
     injected_by = "freeze"
     stopped_state = "frozen"
 
-    def sentence(self, fault: Fault) -> str:
-        return f"the machine of {listed(fault.targets)} is suspended together with its clocks, which lag afterwards"
-
 
 class Stall(SuspensionKind):
     """A machine is suspended while its clocks continue."""
@@ -32,6 +29,7 @@ class Stall(SuspensionKind):
     name = "stall"
     mark = FaultMark.CIRCLE
     action = "the whole machine is suspended from outside (SIGSTOP to the hypervisor)"
+    statement = "the machine of {nodes} is suspended while its clocks continue"
     proven_by = (
         "the suspending program confirms it, and the SSH port is silent for three times the duration of an earlier "
         "answer; afterwards the machine's clocks have continued"
@@ -40,6 +38,3 @@ class Stall(SuspensionKind):
     needs = frozenset[Need]({"stall"})
     injected_by = "stall"
     stopped_state = "stalled"
-
-    def sentence(self, fault: Fault) -> str:
-        return f"the machine of {listed(fault.targets)} is suspended while its clocks continue"
