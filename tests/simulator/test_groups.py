@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Iterable
-from typing import cast
 
 import pytest
 
@@ -11,27 +10,23 @@ from broker.errors import ErrorCode
 from broker.log.log import PartitionLog
 from broker.protocol.messages.group_apis import (
     FindCoordinatorRequest,
-    FindCoordinatorResponse,
     HeartbeatRequest,
     JoinGroupRequest,
     JoinGroupRequestProtocol,
     JoinGroupResponse,
     SyncGroupRequest,
     SyncGroupRequestAssignment,
-    SyncGroupResponse,
 )
 from broker.protocol.messages.offset_apis import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
-    OffsetCommitResponse,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
-    OffsetFetchResponse,
 )
-from broker.protocol.messages.topic_apis import CreatePartitionsRequest, CreatePartitionsResponse, CreatePartitionsTopic
+from broker.protocol.messages.topic_apis import CreatePartitionsRequest, CreatePartitionsTopic
 from broker.protocol.request import Request, Response
 from broker.protocol.schema import Topic
 from broker.server.client import PeerConnector
@@ -76,14 +71,14 @@ class GroupClient:
     async def commit(self, node: int, offset: int, member: str = "", generation: int = -1) -> ErrorCode:
         place = OffsetCommitRequestPartition(0, offset, -1, "")
         request = OffsetCommitRequest(GROUP, generation, member, topics=[Topic(TOPIC, [place])])
-        answer = cast(OffsetCommitResponse, await self.ask(node, request, 9))
+        answer = await self.ask(node, request, 9)
         return ErrorCode(answer.topics[0].partitions[0].error_code)
 
     async def committed(self, node: int) -> int:
         """The committed offset as soon as the coordinator has loaded it."""
         asked = OffsetFetchRequestGroup(GROUP, topics=[OffsetFetchRequestTopic(TOPIC, [0])])
         while True:
-            answer = cast(OffsetFetchResponse, await self.ask(node, OffsetFetchRequest(groups=[asked]), 9))
+            answer = await self.ask(node, OffsetFetchRequest(groups=[asked]), 9)
             (group,) = answer.groups
             if group.error_code == ErrorCode.NONE:
                 return group.topics[0].partitions[0].committed_offset
@@ -97,13 +92,13 @@ class GroupClient:
             request = JoinGroupRequest(
                 GROUP, 10_000, 10_000, member, None, "consumer", [JoinGroupRequestProtocol("range", b"m")]
             )
-            answer = cast(JoinGroupResponse, await self.ask(node, request, 9))
+            answer = await self.ask(node, request, 9)
             member = answer.member_id
             await asyncio.sleep(PAUSE_S)
         sync = SyncGroupRequest(
             GROUP, answer.generation_id, member, assignments=[SyncGroupRequestAssignment(member, b"a")]
         )
-        assigned = cast(SyncGroupResponse, await self.ask(node, sync, 5))
+        assigned = await self.ask(node, sync, 5)
         assert (assigned.error_code, assigned.assignment) == (ErrorCode.NONE, b"a")
         return member, answer.generation_id
 
@@ -145,7 +140,7 @@ async def test_committed_offsets_stay_at_the_coordinator_of_the_group(cluster: S
     client, coordinator = await begin(cluster)
     assert await client.commit(coordinator, 7) is ErrorCode.NONE
     more = CreatePartitionsRequest([CreatePartitionsTopic(OFFSETS_TOPIC, 2)], 5_000)
-    answer = cast(CreatePartitionsResponse, await client.ask(coordinator, more, 3))
+    answer = await client.ask(coordinator, more, 3)
     assert answer.results[0].error_code == ErrorCode.INVALID_PARTITIONS
     again = await client.coordinator()
     assert await client.committed(again) == 7
@@ -218,7 +213,7 @@ async def test_a_coordinator_that_may_be_replaced_does_not_answer(cluster: Simul
         while await client.commit(new, 8) is ErrorCode.NOT_COORDINATOR:  # noqa: ASYNC110 - it has no event
             await asyncio.sleep(0.05)  # it is yet to hear that it is
     asked = OffsetFetchRequestGroup(GROUP, topics=[OffsetFetchRequestTopic(TOPIC, [0])])
-    answer = cast(OffsetFetchResponse, await client.ask(old, OffsetFetchRequest(groups=[asked]), 9))
+    answer = await client.ask(old, OffsetFetchRequest(groups=[asked]), 9)
     assert answer.groups[0].error_code == ErrorCode.NOT_COORDINATOR
 
 
@@ -265,6 +260,6 @@ async def test_the_topic_is_not_created_with_fewer_brokers_than_replicas(cluster
     client = GroupClient(cluster)
     request = FindCoordinatorRequest(coordinator_keys=[GROUP])
     while not cluster.journal.of("offsets_topic_refused"):
-        answer = cast(FindCoordinatorResponse, await client.ask(1, request, 4))
+        answer = await client.ask(1, request, 4)
         assert answer.coordinators[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
         await asyncio.sleep(PAUSE_S)

@@ -6,51 +6,36 @@ import pytest
 
 from broker.errors import ErrorCode
 from broker.protocol.api import ApiKey, advertised_api_keys
-from broker.protocol.messages.cluster_apis import (
-    DescribeLogDirsRequest,
-    DescribeLogDirsResponse,
-    MetadataRequest,
-    MetadataRequestTopic,
-    MetadataResponse,
-)
+from broker.protocol.messages.cluster_apis import DescribeLogDirsRequest, MetadataRequest, MetadataRequestTopic
 from broker.protocol.messages.config_apis import (
     SET,
     DescribeConfigsRequest,
     DescribeConfigsResource,
-    DescribeConfigsResponse,
     IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
-    IncrementalAlterConfigsResponse,
     ListConfigResourcesRequest,
-    ListConfigResourcesResponse,
 )
 from broker.protocol.messages.group_apis import (
     ABSENT,
     TRANSACTION_KEY,
     ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
     FindCoordinatorRequest,
-    FindCoordinatorResponse,
 )
 from broker.protocol.messages.offset_apis import (
     MAX_TIMESTAMP,
     DeleteRecordsPartition,
     DeleteRecordsRequest,
-    DeleteRecordsResponse,
     ListOffsetsPartition,
     ListOffsetsRequest,
-    ListOffsetsResponse,
 )
 from broker.protocol.messages.partition_apis import (
     AlterPartitionReassignmentsRequest,
-    AlterPartitionReassignmentsResponse,
     ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsResponse,
     ReassignablePartition,
 )
-from broker.protocol.messages.producer_apis import InitProducerIdRequest, InitProducerIdResponse
-from broker.protocol.messages.topic_apis import CreatePartitionsRequest, CreatePartitionsResponse, CreatePartitionsTopic
+from broker.protocol.messages.producer_apis import InitProducerIdRequest
+from broker.protocol.messages.topic_apis import CreatePartitionsRequest, CreatePartitionsTopic
 from broker.protocol.schema import Topic
 from broker.replica.leader import PartitionLeader
 from broker.replica.partition import Partition
@@ -84,7 +69,7 @@ def in_sync(cluster: SimulatedCluster) -> bool:
 async def configure(client: Asking, broker: int, key: str, value: str, resource: tuple[int, str] = (2, TOPIC)) -> None:
     asked = IncrementalAlterConfigsResource(*resource, [IncrementalAlterableConfig(key, SET, value)])
     request = IncrementalAlterConfigsRequest([asked])
-    response = await client.ask(broker, request, 1, IncrementalAlterConfigsResponse)
+    response = await client.ask(broker, request, 1)
     assert response.responses[0].error_code == ErrorCode.NONE, response
 
 
@@ -101,7 +86,7 @@ async def written(cluster: SimulatedCluster, batches: int = 12, size: int = 1000
 
 async def delete(client: Asking, broker: int, offset: int) -> tuple[int, int]:
     request = DeleteRecordsRequest([Topic(TOPIC, [DeleteRecordsPartition(0, offset)])], 5_000)
-    response = await client.ask(broker, request, 2, DeleteRecordsResponse)
+    response = await client.ask(broker, request, 2)
     (result,) = response.topics[0].partitions
     return result.error_code, result.low_watermark
 
@@ -115,7 +100,7 @@ async def test_a_configuration_holds_on_every_broker_and_is_described(cluster: S
         request = DescribeConfigsRequest([DescribeConfigsResource(2, TOPIC, None)])
         node = cluster.node(f"n{broker}")
         await cluster.until(lambda node=node: len(node.image.configs(TOPIC)) == 2)  # type: ignore[misc]
-        response = await client.ask(broker, request, 4, DescribeConfigsResponse)
+        response = await client.ask(broker, request, 4)
         shown = {entry.name: (entry.value, entry.config_source) for entry in response.results[0].configs}
         assert shown["max.message.bytes"] == ("500", 1)
         assert shown["flush.messages"] == ("1", 1)
@@ -138,7 +123,7 @@ async def test_the_clusters_minimum_is_changed_on_every_broker_and_described(clu
 
     async def described(broker: int, resource: int, name: str) -> list[tuple[str | None, int]]:
         asked = DescribeConfigsResource(resource, name, ["min.insync.replicas"])
-        answer = await client.ask(broker, DescribeConfigsRequest([asked], True), 4, DescribeConfigsResponse)
+        answer = await client.ask(broker, DescribeConfigsRequest([asked], True), 4)
         (entry,) = answer.results[0].configs
         assert not entry.read_only
         assert (entry.value, entry.config_source) == (entry.synonyms[0].value, entry.synonyms[0].source)
@@ -220,12 +205,7 @@ async def test_an_added_replica_starts_at_the_leaders_log_start(cluster: Simulat
     leaving = next(replica for replica in state.replicas if replica != leader)
     wanted = [replica for replica in state.replicas if replica != leaving] + [new]
     topic = Topic(TOPIC, [ReassignablePartition(0, wanted)])
-    answer = await client.ask(
-        leaving,
-        AlterPartitionReassignmentsRequest(5_000, topics=[topic]),
-        1,
-        AlterPartitionReassignmentsResponse,
-    )
+    answer = await client.ask(leaving, AlterPartitionReassignmentsRequest(5_000, topics=[topic]), 1)
     assert answer.responses[0].partitions[0].error_code == ErrorCode.NONE
 
     def there() -> bool:
@@ -233,7 +213,7 @@ async def test_an_added_replica_starts_at_the_leaders_log_start(cluster: Simulat
         return now is not None and set(now.replicas) == set(wanted) == set(now.isr)
 
     await cluster.until(there)
-    listed = await client.ask(new, ListPartitionReassignmentsRequest(), 0, ListPartitionReassignmentsResponse)
+    listed = await client.ask(new, ListPartitionReassignmentsRequest(), 0)
     assert listed.topics == []
     await reader.produce(TOPIC, 0, [b"after"])
     copy = cluster.node(f"n{new}").replicas._partitions[TOPIC, 0]
@@ -248,13 +228,13 @@ async def test_an_added_replica_starts_at_the_leaders_log_start(cluster: Simulat
 async def test_more_partitions_can_be_written_and_take_space(cluster: SimulatedCluster, /) -> None:
     client, reader = await written(cluster, 2)
     request = CreatePartitionsRequest([CreatePartitionsTopic(TOPIC, 3, None)], 5_000)
-    response = await client.ask(2, request, 3, CreatePartitionsResponse)
+    response = await client.ask(2, request, 3)
     assert response.results[0].error_code == ErrorCode.NONE
     assert await reader.read_all(TOPIC, 2) == []
     await reader.produce(TOPIC, 2, [b"there"])
     assert [record.value for record in await reader.read_all(TOPIC, 2)] == [b"there"]
     await cluster.until(lambda: len(replicas(cluster, 2)) == 3)
-    described = await client.ask(1, DescribeLogDirsRequest(None), 4, DescribeLogDirsResponse)
+    described = await client.ask(1, DescribeLogDirsRequest(None), 4)
     (directory,) = described.results
     sizes = {it.partition_index: it.partition_size for it in directory.topics[0].partitions}
     assert sizes[0] > 2_000
@@ -267,7 +247,7 @@ async def test_the_record_with_the_largest_timestamp_is_found(cluster: Simulated
     leader = await reader.leader_of(TOPIC, 0)
     asked = Topic(TOPIC, [ListOffsetsPartition(0, timestamp=MAX_TIMESTAMP)])
     request = ListOffsetsRequest(replica_id=-1, topics=[asked])
-    response = await client.ask(leader, request, 7, ListOffsetsResponse)
+    response = await client.ask(leader, request, 7)
     found = response.topics[0].partitions[0]
     assert (found.error_code, found.offset, found.timestamp) == (ErrorCode.NONE, 0, 0)
 
@@ -282,7 +262,7 @@ def test_automatic_topic_creation_needs_the_setting(allowed: bool) -> None:
 
             async def ask(name: str, *, create: bool) -> int:
                 request = MetadataRequest([MetadataRequestTopic(name=name)], create)
-                return (await client.ask(2, request, 12, MetadataResponse)).topics[0].error_code
+                return (await client.ask(2, request, 12)).topics[0].error_code
 
             assert await ask("asked", create=False) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             await ask("asked", create=True)
@@ -306,7 +286,7 @@ async def test_the_configurable_resources_are_listed_and_have_descriptions(clust
 
     async def listed(version: int, *types: int) -> tuple[int, list[tuple[str, int]]]:
         asked = ListConfigResourcesRequest(list(types))
-        answer = await client.ask(2, asked, version, ListConfigResourcesResponse)
+        answer = await client.ask(2, asked, version)
         return answer.error_code, [(each.resource_name, each.resource_type) for each in answer.config_resources]
 
     brokers = [("1", 4), ("2", 4), ("3", 4)]
@@ -316,7 +296,7 @@ async def test_the_configurable_resources_are_listed_and_have_descriptions(clust
     assert await listed(1, 16, 32) == await listed(0) == (ErrorCode.NONE, [])
     assert await listed(1, 2, 3) == (ErrorCode.UNSUPPORTED_VERSION, [])
     others = [DescribeConfigsResource(type_, name, None) for type_, name in ((8, "2"), (16, "any"), (32, "any"))]
-    answer = await client.ask(2, DescribeConfigsRequest(others), 4, DescribeConfigsResponse)
+    answer = await client.ask(2, DescribeConfigsRequest(others), 4)
     assert [(each.error_code, each.configs) for each in answer.results] == [(ErrorCode.NONE, [])] * 3
 
 
@@ -329,7 +309,7 @@ def test_the_heartbeat_of_the_new_group_protocol_is_refused() -> None:
             asking = await ready(cluster)
             for version, names in ((0, ["log"]), (1, None)):
                 request = ConsumerGroupHeartbeatRequest(group_id="g", subscribed_topic_names=names)
-                answer = await asking.ask(1, request, version, ConsumerGroupHeartbeatResponse)
+                answer = await asking.ask(1, request, version)
                 assert (answer.error_code, answer.assignment) == (ErrorCode.UNSUPPORTED_VERSION, ABSENT)
                 assert "group.protocol=classic" in (answer.error_message or "")
 
@@ -344,9 +324,9 @@ async def test_a_transactional_producer_finds_the_broker_that_refuses_it(
 ) -> None:
     asking = await ready(cluster)
     request = FindCoordinatorRequest(key="t", key_type=TRANSACTION_KEY, coordinator_keys=["t"])
-    answer = await asking.ask(1, request, version, FindCoordinatorResponse)
+    answer = await asking.ask(1, request, version)
     found = answer.coordinators[0] if version >= 4 else answer
     assert (found.error_code, found.node_id) == (ErrorCode.NONE, 1)
     init = InitProducerIdRequest(transactional_id="t")
-    refusal = await asking.ask(1, init, 4, InitProducerIdResponse)
+    refusal = await asking.ask(1, init, 4)
     assert refusal.error_code == ErrorCode.UNSUPPORTED_VERSION

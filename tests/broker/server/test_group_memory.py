@@ -8,18 +8,14 @@ from broker.errors import ErrorCode
 from broker.groups.memory_quota import MemoryKind
 from broker.protocol.messages.group_apis import (
     FindCoordinatorRequest,
-    FindCoordinatorResponse,
     HeartbeatRequest,
-    HeartbeatResponse,
     JoinGroupRequest,
     JoinGroupRequestProtocol,
     JoinGroupResponse,
     LeaveGroupRequest,
-    LeaveGroupResponse,
     MemberIdentity,
     SyncGroupRequest,
     SyncGroupRequestAssignment,
-    SyncGroupResponse,
 )
 from broker.server.metrics import metrics_of
 from simulator.cluster import SimulatedCluster
@@ -50,7 +46,7 @@ class Client(Asking):
         """The coordinator of a group, once there is one."""
         while True:
             request = FindCoordinatorRequest(coordinator_keys=[group])
-            (found,) = (await self.ask(1, request, 4, FindCoordinatorResponse)).coordinators
+            (found,) = (await self.ask(1, request, 4)).coordinators
             if found.error_code == ErrorCode.NONE:
                 return found.node_id
             await asyncio.sleep(0.05)
@@ -61,7 +57,7 @@ class Client(Asking):
         protocols = [JoinGroupRequestProtocol("range", bytes(size))]
         request = JoinGroupRequest(group, LONG_SESSION_MS, 60_000, member, None, "consumer", protocols)
         while True:
-            answer = await self.ask(self.broker, request, version, JoinGroupResponse)
+            answer = await self.ask(self.broker, request, version)
             if answer.error_code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                 return answer
             await asyncio.sleep(0.05)
@@ -77,17 +73,17 @@ class Client(Asking):
     async def syncs(self, group: str, joined: JoinGroupResponse) -> bytes:
         shares = [SyncGroupRequestAssignment(each.member_id, b"share") for each in joined.members]
         sync = SyncGroupRequest(group, joined.generation_id, joined.member_id, assignments=shares)
-        answer = await self.ask(self.broker, sync, 5, SyncGroupResponse)
+        answer = await self.ask(self.broker, sync, 5)
         assert answer.error_code == ErrorCode.NONE
         return answer.assignment
 
     async def leaves(self, group: str, member: str) -> None:
         request = LeaveGroupRequest(group, members=[MemberIdentity(member)])
-        answer = await self.ask(self.broker, request, 5, LeaveGroupResponse)
+        answer = await self.ask(self.broker, request, 5)
         assert answer.members[0].error_code == ErrorCode.NONE
 
     async def heartbeat(self, group: str, member: str, generation: int) -> ErrorCode:
-        answer = await self.ask(self.broker, HeartbeatRequest(group, generation, member), 4, HeartbeatResponse)
+        answer = await self.ask(self.broker, HeartbeatRequest(group, generation, member), 4)
         return ErrorCode(answer.error_code)
 
 
