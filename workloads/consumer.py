@@ -15,26 +15,13 @@ from history.record.offset_record import LOOKUPS, OffsetWriter
 from history.record.record_payload import value_of_record
 from history.record.values import NOT_A_VALUE
 from history.record.writer import OperationWriter
-from workloads.client_record import open_record
+from workloads.client_record import POLL_S, LibraryClient, open_record
 from workloads.contiguous_reads import columns_of_read, contiguous_runs
-from workloads.control import (
-    Close,
-    Command,
-    Control,
-    Counts,
-    ReadAll,
-    ReadDone,
-    Ready,
-    SetPhase,
-    StartLoad,
-    StopLoad,
-    Stopped,
-)
+from workloads.control import Command, Control, ReadAll, ReadDone, SetPhase, StartLoad, StopLoad
 from workloads.known_times import KnownTimes
 from workloads.pacing import END_QUERIES_SHARE, Pacer
 from workloads.settings import ClientSettings, consumer_config
 
-POLL_S = 0.1
 POLL_RECORDS = 500
 FRESH_SHARE = 0.5  # of a consumer's polls: before these, one partition is fetched again
 PATIENCE_NS = 2_000_000_000  # without an answer to a repeated fetch, it is requested once more after this time
@@ -237,32 +224,23 @@ def _partition(message: Message) -> int:
     return int(partition)
 
 
-class ConsumerClient:
+class ConsumerClient(LibraryClient):
     """Reads all partitions from their start while the load runs, and queries their ends from time to time."""
 
     def __init__(self, settings: ClientSettings, control: Control, writer: OperationWriter) -> None:
-        self._settings = settings
-        self._control = control
-        self._writer = writer
-        self._counts = Counts(control)
+        super().__init__(settings, control, writer)
         self._rng = Random(settings.seed)
         self._reader = Reader(settings, writer, sees_ends=settings.polls_show_ends)
         self._pacer: Pacer | None = None
         self._polls: Pacer | None = None
 
-    def run(self) -> None:
-        """Serve commands until `close`."""
-        self._control.tell(Ready())
-        while True:
-            command = self._control.next(0.0 if self._polls else POLL_S)
-            if command is not None and not self._obey(command):
-                break
-            if self._polls is not None:
-                self._work()
-            self._writer.tick()
+    def _patience_s(self) -> float:
+        return 0.0 if self._polls else POLL_S
+
+    def _close(self) -> None:
         self._reader.close()
 
-    def _obey(self, command: Command) -> bool:
+    def _obey(self, command: Command) -> None:
         match command:
             case StartLoad():
                 self._reader.assign(dict.fromkeys(range(self._settings.partitions), 0))
@@ -272,25 +250,20 @@ class ConsumerClient:
                 self._pacer = Pacer(rate * END_QUERIES_SHARE, self._rng, start_s=now_s)
             case StopLoad():
                 self._polls = self._pacer = None
-                self._writer.flush()
-                self._counts.report(time.monotonic(), force=True)
-                self._control.tell(Stopped(0))
-            case Close():
-                return False
+                self._report_stop()
             case _:
                 self._control.decline("consumer", command)
-        return True
 
     def _work(self) -> None:
-        assert self._polls is not None
-        assert self._pacer is not None
-        time.sleep(min(POLL_S, self._polls.wait_s(time.monotonic())))
-        if self._polls.take(time.monotonic()):
-            self._poll()
-        if self._pacer.take(time.monotonic()):
-            end = self._reader.end(self._rng.randrange(self._settings.partitions))
-            self._counts.add("fail" if end is None else "ok")
-        self._counts.report(time.monotonic())
+        if self._polls is not None and self._pacer is not None:
+            time.sleep(min(POLL_S, self._polls.wait_s(time.monotonic())))
+            if self._polls.take(time.monotonic()):
+                self._poll()
+            if self._pacer.take(time.monotonic()):
+                end = self._reader.end(self._rng.randrange(self._settings.partitions))
+                self._counts.add("fail" if end is None else "ok")
+            self._counts.report(time.monotonic())
+        self._writer.tick()
 
     def _poll(self) -> None:
         if self._settings.polls_show_ends and self._rng.random() < FRESH_SHARE:
@@ -300,30 +273,23 @@ class ConsumerClient:
         self._counts.add("fail", failed)
 
 
-class ReaderClient:
+class ReaderClient(LibraryClient):
     """Reads whole partitions on command, from the first record to the end that the leader states."""
 
     def __init__(self, settings: ClientSettings, control: Control, writer: OperationWriter) -> None:
-        self._control = control
+        super().__init__(settings, control, writer)
         self._reader = Reader(settings, writer)
-        self._writer = writer
 
-    def run(self) -> None:
-        """Serve commands until `close`."""
-        self._control.tell(Ready())
-        while True:
-            command = self._control.next(POLL_S)
-            match command:
-                case SetPhase():
-                    self._writer.phase = command.name
-                case ReadAll():
-                    self._control.tell(self._read(command))
-                case Close():
-                    break
-                case None:
-                    pass
-                case _:
-                    self._control.decline("reader", command)
+    def _obey(self, command: Command) -> None:
+        match command:
+            case SetPhase():
+                self._writer.phase = command.name
+            case ReadAll():
+                self._control.tell(self._read(command))
+            case _:
+                self._control.decline("reader", command)
+
+    def _close(self) -> None:
         self._reader.close()
 
     def _read(self, command: ReadAll) -> ReadDone:

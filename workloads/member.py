@@ -13,14 +13,12 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from history.record.offset_record import ATTEMPT_S, GROUPS, NO_OFFSET, OffsetWriter
 from history.record.writer import OperationWriter
-from workloads.client_record import open_record
+from workloads.client_record import POLL_S, LibraryClient, open_record
 from workloads.consumer import POLL_RECORDS, ReaderClient, offset_of, value_of
 from workloads.contiguous_reads import columns_of_read, contiguous_runs
-from workloads.control import Close, Command, Control, Counts, ReadAll, ReadDone, Ready, StartLoad, StopLoad, Stopped
+from workloads.control import Command, Control, ReadAll, ReadDone, StartLoad, StopLoad
 from workloads.group_settings import FETCH_EVERY_S, HEARTBEATS_PER_SESSION, group_behind, group_of, session_ms
 from workloads.settings import ClientSettings, consumer_config
-
-POLL_S = 0.1
 
 
 def group_config(settings: ClientSettings) -> dict[str, Any]:
@@ -36,37 +34,28 @@ def group_config(settings: ClientSettings) -> dict[str, Any]:
     }
 
 
-class MemberClient:
+class MemberClient(LibraryClient):
     """Reads the partitions that the group assigns and commits, from `start` until it is closed."""
 
     def __init__(
         self, settings: ClientSettings, control: Control, writer: OperationWriter, group: OffsetWriter
     ) -> None:
-        self._settings = settings
-        self._control = control
-        self._writer = writer
+        super().__init__(settings, control, writer)
         self._group = group
-        self._counts = Counts(control)
         self._consumer: Consumer | None = None
         self._read_to: dict[int, int] = {}
         self._committed: dict[int, int] = {}
         self._assigned: set[int] = set()
         self._commit_at = self._fetch_at = 0.0
 
-    def run(self) -> None:
-        """Serve commands until `close`."""
-        self._control.tell(Ready())
-        while True:
-            command = self._control.next(0.0 if self._consumer else POLL_S)
-            if command is not None and not self._obey(command):
-                break
-            if self._consumer is not None:
-                self._work(self._consumer)
-            self._writer.tick()
+    def _patience_s(self) -> float:
+        return 0.0 if self._consumer else POLL_S
+
+    def _close(self) -> None:
         if self._consumer is not None:
             self._consumer.close()
 
-    def _obey(self, command: Command) -> bool:
+    def _obey(self, command: Command) -> None:
         match command:
             case StartLoad():
                 self._consumer = Consumer(group_config(self._settings))
@@ -74,25 +63,22 @@ class MemberClient:
                     [self._settings.topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
                 )
             case StopLoad():  # the group keeps reading: it must reach the end of every partition
-                self._writer.flush()
-                self._counts.report(time.monotonic(), force=True)
-                self._control.tell(Stopped(0))
-            case Close():
-                return False
+                self._report_stop()
             case _:
                 self._control.decline("member", command)
-        return True
 
-    def _work(self, consumer: Consumer) -> None:
-        self._poll(consumer)
-        now_s = time.monotonic()
-        if now_s >= self._commit_at:
-            self._commit(consumer, self._assigned)
-            self._commit_at = time.monotonic() + 1.0 / self._settings.rate
-        if now_s >= self._fetch_at:
-            self._fetch(consumer)
-            self._fetch_at = time.monotonic() + FETCH_EVERY_S
-        self._counts.report(now_s)
+    def _work(self) -> None:
+        if (consumer := self._consumer) is not None:
+            self._poll(consumer)
+            now_s = time.monotonic()
+            if now_s >= self._commit_at:
+                self._commit(consumer, self._assigned)
+                self._commit_at = time.monotonic() + 1.0 / self._settings.rate
+            if now_s >= self._fetch_at:
+                self._fetch(consumer)
+                self._fetch_at = time.monotonic() + FETCH_EVERY_S
+            self._counts.report(now_s)
+        self._writer.tick()
 
     def _poll(self, consumer: Consumer) -> None:
         inv = time.monotonic_ns()
@@ -191,12 +177,11 @@ class GroupReaderClient(ReaderClient):
         self, settings: ClientSettings, control: Control, writer: OperationWriter, group: OffsetWriter
     ) -> None:
         super().__init__(settings, control, writer)
-        self._settings = settings
         self._group = group
         self._asking = Consumer(group_config(settings))
 
-    def run(self) -> None:
-        super().run()
+    def _close(self) -> None:
+        super()._close()
         self._asking.close()
 
     def _read(self, command: ReadAll) -> ReadDone:

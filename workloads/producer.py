@@ -15,26 +15,22 @@ from history.record.schemas import ACKS_ALL, SENT_AGAIN
 from history.record.writer import Invocation, OperationWriter
 from workloads import outcomes
 from workloads.attempts import AttemptLog
-from workloads.client_record import open_record
+from workloads.client_record import LibraryClient, open_record
 from workloads.control import (
     Append,
     Appended,
     AppendResult,
-    Close,
     Command,
     Control,
-    Counts,
     DeleteRecords,
     DeletionSent,
     FirstAck,
     Probe,
     Probed,
-    Ready,
     RecordsDeleted,
     SetPhase,
     StartLoad,
     StopLoad,
-    Stopped,
 )
 from workloads.drawn_deletions import DELETION_TIMEOUT_S, DrawnDeletions
 from workloads.pacing import MakePacing, Pacing, Slots, depth, steady
@@ -107,7 +103,7 @@ class Appender:
         done(outcome, offset, text)
 
 
-class ProducerClient:
+class ProducerClient(LibraryClient):
     """Appends at its rate between `start` and `stop`, and on command at any time."""
 
     def __init__(
@@ -117,11 +113,8 @@ class ProducerClient:
         writer: OperationWriter,
         pacing: MakePacing = steady,
     ) -> None:
-        self._settings = settings
-        self._control = control
-        self._writer = writer
+        super().__init__(settings, control, writer)
         self._pacing = pacing
-        self._counts = Counts(control)
         self._rng = Random(settings.seed)
         self._slots = Slots(settings.partitions, self._rng, depth(settings))
         self._load = Appender(settings, writer, acks=-1)
@@ -132,16 +125,10 @@ class ProducerClient:
         self._admin: AdminClient | None = None
         self._requests = 0
 
-    def run(self) -> None:
-        """Serve commands until `close`."""
-        self._control.tell(Ready())
-        while True:
-            command = self._control.next()
-            if command is not None and not self._obey(command):
-                return
-            self._work()
+    def _patience_s(self) -> float:
+        return 0.0  # it waits for outcomes
 
-    def _obey(self, command: Command) -> bool:
+    def _obey(self, command: Command) -> None:
         match command:
             case StartLoad():
                 self._pacer = self._pacing(self._settings, self._rng, time.monotonic())
@@ -149,9 +136,7 @@ class ProducerClient:
             case StopLoad():
                 self._pacer = self._deletions = None
                 self._load.drain(self._settings.append_timeout_s + 2.0)
-                self._writer.flush()
-                self._counts.report(time.monotonic(), force=True)
-                self._control.tell(Stopped(self._load.in_flight))
+                self._report_stop(self._load.in_flight)
             case Append():
                 results = self._append(command.partition, command.acks, command.count, command.timeout_s)
                 self._control.tell(Appended(command.id, results))
@@ -164,11 +149,8 @@ class ProducerClient:
                 self._delete(command.partition, command.offset, command.timeout_s, command=command.id)
             case SetPhase():
                 self._writer.phase = command.name
-            case Close():
-                return False
             case _:
                 self._control.decline("producer", command)
-        return True
 
     def _work(self) -> None:
         now_s = time.monotonic()

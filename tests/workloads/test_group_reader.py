@@ -11,6 +11,7 @@ from history.record.shapes import LOG
 from history.record.writer import OperationWriter
 from tests.workloads.running import settings
 from workloads import consumer, member
+from workloads.client_record import POLL_S
 from workloads.control import Close, Command, ReadAll, ReadDone
 from workloads.member import GroupReaderClient
 
@@ -120,7 +121,7 @@ def test_a_read_reports_in_time_that_the_group_did_not_reach_the_end(
 ) -> None:
     done, took_s = read(tmp_path, monkeypatch, reading_s)
     assert (done.complete, done.error) == (False, "the group did not reach the end")
-    assert took_s <= TIMEOUT_S + QUERY_S + member.POLL_S
+    assert took_s <= TIMEOUT_S + QUERY_S + POLL_S
 
 
 def test_a_read_waits_for_a_group_that_reaches_the_end_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
