@@ -70,6 +70,8 @@ def _tasks(options: argparse.Namespace) -> Iterator[_Task]:
     out: Path = options.out
     if unreadable := next((path for path in (*options.file, out) if not _is_text(path)), None):
         raise UsageError(f"{str(unreadable)!a}: the name is not text in UTF-8; rename it")
+    if Path("-") in options.file and not Path("-").exists():
+        raise UsageError("-: standard input is not read; name a file")
     model = _chosen_model(options)
     forms = {path: _opened(path, options.format, model) for path in options.file}
     if clients := tuple(path for path, (_, form, _) in forms.items() if form == JSONL):
@@ -141,12 +143,11 @@ def _check(task: _Task, options: argparse.Namespace) -> dict[str, Any]:
             history = _read(task, options, draft)
             judgement = _judge(history, options)
             content = write(task.paths, task.form, history, judgement)
-            for path, old, new in zip(task.paths, states, _states(task.paths), strict=True):
-                if old != new:
-                    raise UsageError(f"{path}: changed while it was read; check it again when its writer has ended")
+            _require_unchanged(task.paths, states)
     except (ForeignError, PlaceError) as error:
         raise UsageError(str(error)) from error
     except OSError as error:
+        _require_unchanged(task.paths, states)
         raise UsageError(f"{error.filename or task.place}: {error.strerror}; name another --out") from error
     if not options.json:
         _print(task, content)
@@ -172,6 +173,13 @@ def _failing(model: str, options: argparse.Namespace) -> frozenset[str]:
         return failing_anomalies(model, options.allow, options.prohibit)
     except ValueError as error:
         raise UsageError(f"--allow and --prohibit: {error}") from error
+
+
+def _require_unchanged(paths: Sequence[Path], states: Sequence[tuple[int, ...] | None]) -> None:
+    """Raises UsageError for a file that is not as it was before it was read."""
+    for path, old, new in zip(paths, states, _states(paths), strict=True):
+        if old != new:
+            raise UsageError(f"{path}: changed while it was read; check it again when its writer has ended")
 
 
 def _states(paths: Sequence[Path]) -> list[tuple[int, ...] | None]:

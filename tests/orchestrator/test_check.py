@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -304,6 +305,11 @@ def test_a_pipe_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
         assert "h." in capsys.readouterr().err
 
 
+def test_standard_input_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert line.main(["check", "-", "--format", "jepsen-edn"]) == 64
+    assert "-: standard input is not read; name a file" in capsys.readouterr().err
+
+
 def test_without_files_the_usage_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert line.main(["check"]) == 64
     assert "FILE" in capsys.readouterr().err
@@ -340,18 +346,23 @@ def test_the_draft_of_a_killed_check_is_removed_by_the_next_one() -> None:
     assert sorted(os.listdir("checks")) == [".h.4712", "h"]
 
 
-def test_a_file_that_grows_during_the_check_is_refused(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def grows(path: Path) -> None:
+    with path.open("a") as file:
+        file.write(porcupine("1 invoke read nil", "1 ok read 7"))
+
+
+@pytest.mark.parametrize("changes", [grows, Path.unlink])
+def test_a_file_that_changes_during_the_check_is_refused(
+    changes: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     read = porcupine_log.read
 
-    def reads_then_grows(path: Path, directory: Path, **options: Any) -> ForeignHistory:
+    def reads_then_changes(path: Path, directory: Path, **options: Any) -> ForeignHistory:
         history = read(path, directory, **options)
-        with path.open("a") as file:
-            file.write(porcupine("1 invoke read nil", "1 ok read 7"))
+        changes(path)
         return history
 
-    monkeypatch.setattr(porcupine_log, "read", reads_then_grows)
+    monkeypatch.setattr(porcupine_log, "read", reads_then_changes)
     assert check(READS_WHAT_WAS_WRITTEN, "h.log") == 64
     assert "h.log: changed while it was read" in capsys.readouterr().err
     assert os.listdir("checks") == []
