@@ -5,6 +5,7 @@ Its services start and stop in the same way everywhere, and it waits for the res
 
 import contextlib
 import shlex
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +18,6 @@ from orchestrator.machine.locks import RunLock
 from orchestrator.world_kinds import WORLDS
 from orchestrator.worlds.node_collection import DATA, EARLIER, copy_data, copy_records
 from orchestrator.worlds.observer_guard import observe
-from orchestrator.worlds.services import LAST_WORDS_BYTES, accepts, end_of_log
 from orchestrator.worlds.shared_directory import uses_shared
 from systems import Member, Observer, System
 from systems.service import Deployment, Place, Service
@@ -26,6 +26,7 @@ from workloads.settings import ClientSettings
 
 LOOK_S = 0.2
 KILLED_S = 10.0
+LAST_WORDS_BYTES = 2_000
 STATUS_S = 5.0
 READY_S = 5.0
 _NO_PROGRAM = (126, 127)  # a shell's exit codes: not executable, not found
@@ -385,3 +386,21 @@ class World:
                 complaints.append(str(error))
         if complaints:
             raise WorldError("; ".join(complaints))
+
+
+def accepts(address: str, port: int, timeout_s: float = 1.0) -> bool:
+    """Whether a process listens there."""
+    with contextlib.suppress(OSError), socket.create_connection((address, port), timeout=timeout_s):
+        return True
+    return False
+
+
+def end_of_log(path: Path) -> str:
+    """The last lines of a file; with the path, the reason if the file is empty or unreadable."""
+    try:
+        with path.open("rb") as log:
+            log.seek(0, 2)
+            log.seek(max(0, log.tell() - LAST_WORDS_BYTES))
+            return log.read().decode(errors="replace").strip() or f"none ({path} is empty)"
+    except OSError as error:
+        return f"none ({path}: {error.strerror})"

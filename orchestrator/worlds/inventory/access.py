@@ -16,8 +16,8 @@ from installation.programs import run_program
 from nemeses.ports import HostUnreachableError
 from orchestrator.machine.playbooks import Target, first_key
 from orchestrator.machine.ssh_proxy import proxy_command, proxy_options, why_no_way
+from orchestrator.worlds.base import accepts
 from orchestrator.worlds.inventory.hosts import InventoryHost
-from orchestrator.worlds.services import accepts
 
 _CONNECT_TIMEOUT_S = 5.0
 _ANSWER_TIMEOUT_S = 0.5

@@ -22,7 +22,7 @@ from orchestrator.errors import UsageError, WorldError
 from orchestrator.machine.playbooks import PlaybookError, Target
 from orchestrator.machine.ssh import SshHost
 from orchestrator.machine.ssh_proxy import proxy_options
-from orchestrator.worlds.base import Progress, World, WorldSpec, no_progress
+from orchestrator.worlds.base import Progress, World, WorldSpec, accepts, no_progress
 from orchestrator.worlds.inventory import hosts, parser
 from orchestrator.worlds.inventory.checks import CheckedHost, check_all, examine
 from orchestrator.worlds.inventory.hosts import InventoryHost
@@ -31,7 +31,6 @@ from orchestrator.worlds.lab import Lab, LabSpec
 from orchestrator.worlds.remote import playbook_variables
 from orchestrator.worlds.remote.playbook_variables import Provisions
 from orchestrator.worlds.remote.world import RemoteWorld
-from orchestrator.worlds.services import accepts
 
 # ---- Checks that hosts and clients can reach every broker port, so that firewalls are found before a run.
 

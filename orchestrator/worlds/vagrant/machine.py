@@ -27,7 +27,7 @@ from installation.programs import run_program
 from nemeses.ports import HostError, HostUnreachableError
 from orchestrator.errors import WorldError
 from orchestrator.machine.ssh import SshHost
-from orchestrator.worlds.services import end_of_log
+from orchestrator.worlds.base import end_of_log
 from orchestrator.worlds.vagrant.hypervisor import Hypervisor
 
 FLUSH, FUA, DISCARD, MARK = 1, 2, 4, 8
