@@ -289,7 +289,7 @@ class SimulatedClient:
         self,
         topic: str,
         partition: int,
-        values: Sequence[bytes],
+        values: Sequence[bytes | None],
         *,
         acks: int = -1,
         timeout: float = 5.0,

@@ -9,6 +9,7 @@ was whole again (`cluster_seen`) must agree with that:
 - a partition has exactly the replicas that it was given last;
 - a record of a side topic that was acknowledged is there, unless it was deleted, and a deleted one is not. If the topic
   once had a retention, records may be absent below the start of the log, but not those that are younger;
+- of a compacted topic the latest record of each key is there, also one without a value;
 - a deleted group has no committed offset, and another one has its last one.
 """
 
@@ -30,6 +31,7 @@ Line = Mapping[str, Any]
 ADMINISTRATOR: Final = "administrator"
 """The role of the client that reports operations, in the journal and at the start of its name."""
 FINAL: Final = "final"
+UNKNOWN_OFFSET: Final = -1
 INF: Final = float("inf")
 ANSWER_MS: Final = 5_000
 """How long a write may take from its timestamp to its answer, and how much the clocks of nodes may differ."""
@@ -72,6 +74,9 @@ class ExpectedCluster:
     deleted: dict[str, int] = field(default_factory=dict)
     written: dict[str, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
     """By place and offset: when it was acknowledged, in ns of the run's clock."""
+    latest: dict[tuple[str, str], int | None] = field(default_factory=dict)
+    """By place and key in a compacted topic: the offset of the latest record; None once a write is uncertain, which may
+    come at any later time."""
     expiry_ms: dict[str, float] = field(default_factory=dict)
     """By topic with a retention, the age that no record reached before it could expire."""
     requested: dict[str, int] = field(default_factory=dict)
@@ -107,9 +112,8 @@ class ExpectedCluster:
                 self.replicas[target, arguments["partition"]] = arguments["replicas"]
             case "reassign":
                 self.replicas.pop((target, arguments["partition"]), None)
-            case "write" if is_certain:
-                self.records[_place(line)] |= (new := dict(enumerate(arguments["values"], arguments["offset"])))
-                self.written[_place(line)] |= dict.fromkeys(new, int(line["t"]))
+            case "write":
+                self._written(_place(line), line, is_certain=is_certain)
             case "delete-records":
                 self.requested[_place(line)] = max(self.requested.get(_place(line), 0), arguments["offset"])
                 if is_certain:
@@ -118,6 +122,18 @@ class ExpectedCluster:
                 self.groups[target] = {arguments["offset"]} | (set() if is_certain else {-1})
             case "delete-group":
                 self.groups[target] = {-1} | (set() if is_certain else self.groups[target])
+
+    def _written(self, place: str, line: Line, *, is_certain: bool) -> None:
+        """Records were sent. In a compacted topic the last one of a key replaces all earlier ones."""
+        new = dict(enumerate(line["arguments"]["values"], line["arguments"]["offset"]))
+        if key := line["arguments"].get("key", ""):
+            earlier = self.latest.get((place, key), UNKNOWN_OFFSET)
+            self.records[place].pop(UNKNOWN_OFFSET if earlier is None else earlier, None)
+            self.latest[place, key] = max(new) if is_certain and earlier is not None else None
+            new = {offset: value for offset, value in new.items() if offset == self.latest[place, key]}
+        if is_certain:
+            self.records[place] |= new
+            self.written[place] |= dict.fromkeys(new, int(line["t"]))
 
 
 def _expiry_ms(settings: Mapping[str, str]) -> float:

@@ -49,6 +49,11 @@ from workloads.kinds.log import COMPRESSION
 ROLE: Final = "broker"
 GROUP: Final = "group"
 """The kind of workload whose clients are members of a group."""
+LOG: Final = "log"
+TIERED: Final = "tiered"
+"""The kind `log` with consumers that jump, to a partition's start or by timestamp."""
+JUMPS_SHARE: Final = (0.002, 0.05)
+"""The share of polls before which a consumer jumps. Each jump reads a part of a log again."""
 MOST_KINDS: Final = 6
 """The most kinds of fault in one run: with more, each would happen once and meet no other."""
 MOST_PARTITIONS: Final = 4
@@ -100,7 +105,6 @@ _LAG: Final = "replica.lag.time.max.ms"
 _FETCH_WAIT: Final = "replica.fetch.wait.max.ms"
 _SEGMENT: Final = "log.segment.bytes"
 _UNCLEAN: Final = "unclean.leader.election.enable"
-_RETENTION_CHECK: Final = "log.retention.check.interval.ms"
 _MEMBER_SESSION_KEY: Final = "session_timeout_s"
 """The parameter of a workload."""
 _LOSSES: Final = frozenset({Damage.SYNCED, Damage.DISK})
@@ -130,7 +134,8 @@ def draw(campaign: Campaign, seed: int) -> Campaign:
     if is_own and topology.world == SIMULATION:
         workload = _administered(Random(f"{seed}/administration"), workload, profile)
         workload = _retaining(Random(f"{seed}/retention"), workload, profile)
-    workload = structs.replace(workload, parameters=_of_objects(Random(f"{seed}/objects"), workload.parameters))
+    parameters = _jumping(Random(f"{seed}/jumps"), _of_objects(Random(f"{seed}/objects"), workload.parameters))
+    workload = structs.replace(workload, parameters=parameters)
     drawn = {role: _in_ranges(chance, draws, name) for role, draws in campaign.draws.items()}
     if is_own:
         drawn[ROLE] = _of_own_broker(chance, drawn[ROLE], name, topology, profile, swarm, campaign.draws[ROLE])
@@ -184,8 +189,6 @@ def _with_own_features(drawn: Campaign, campaign: Campaign, seed: int, profile: 
     """A draw of our own broker with what depends on its faults: replicas in sync, groups, tiered storage, and one
     broker that differs."""
     workload, nemesis, checks, common = drawn.workload, drawn.nemesis, drawn.checks, drawn.settings[ROLE].common
-    if _retains(workload):
-        common = {_RETENTION_CHECK: str(round(_even(Random(f"{seed}/expiry"), 100, 2_000))), **common}
     common = {**_in_sync(Random(f"{seed}/in-sync"), workload.replication_factor, profile, nemesis, common), **common}
     if workload.kind == GROUP:
         common = {**_of_groups(Random(f"{seed}/groups")), **common}
@@ -240,7 +243,7 @@ def _suits(profile: Profile, swarm: Swarm, faults: Sequence[str], kind: str, *, 
         _shared(profile.nodes, swarm.nodes) is not None
         and (not is_own or _shared(profile.voters, swarm.voters) is not None)
         and (is_own or (profile.flushes and profile.administered < 1 and not profile.unclean))
-        and profile.kind in ("", kind)
+        and profile.kind in ("", kind, *((LOG,) if kind == TIERED else ()))
         and (not profile.meets or not set(profile.meets).isdisjoint(faults))
         and (profile.tiered < 1 or any(_OF_STORE & KINDS[name].needs for name in faults))
     )
@@ -345,6 +348,11 @@ def _of_objects(chance: Random, given: Mapping[str, Any]) -> Mapping[str, Any]:
     """The parameters of a workload, with the numbers of its clients and objects."""
     drawn = {"clients": chance.randint(2, MOST_CLIENTS), "keys": chance.randint(1, MOST_KEYS)}
     return {key: drawn.get(key, value) for key, value in given.items()}
+
+
+def _jumping(chance: Random, given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The parameters of a workload, with the share of jumps if its consumers jump."""
+    return {key: round(_even(chance, *JUMPS_SHARE), 4) if key == "jumps_share" else given[key] for key in given}
 
 
 def replicas_of(workload: Workload, nodes: int) -> int:
@@ -549,7 +557,7 @@ def _tiered(chance: Random, nodes: int) -> Mapping[str, str]:
         "rsm.config.timeout.ms": round(_even(chance, 500, 5_000)),
         "remote.log.manager.task.interval.ms": round(_even(chance, 100, 2_000)),
         "remote.log.reader.chunk.bytes": round(_even(chance, 4_096, 1 << 20)),
-        _RETENTION_CHECK: round(_even(chance, 100, 2_000)),
+        "log.retention.check.interval.ms": round(_even(chance, 100, 2_000)),
     }
     switches = ("follower.fetch.last.tiered.offset.enable", "tiered.replicas.lead.last.enable")
     return {

@@ -10,16 +10,29 @@ is not tested.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from analysis.evidence.meetings import DURING, POWERLESS, conditions
 from analysis.evidence.run_directory import moment, node_events, node_names
 from history import strict_json
-from history.journal.timeline import CONFIRMED, DOWN, PROCESS_STATES, SUSPENDED, RunClock, fault_spans
+from history.journal.timeline import (
+    CONFIRMED,
+    DOWN,
+    HEALED,
+    INVOKED,
+    PROCESS_STATES,
+    SUSPENDED,
+    FaultSpan,
+    RunClock,
+    fault_spans,
+)
 from history.journal.writer import ADMINISTERED, REASSIGN
 from history.journal.writer import FILE_NAME as JOURNAL
 from history.regular_files import read_text
+from nemeses.kind import node_facts
+from nemeses.kinds.crash_point import FILES, CrashAtOperation
 from orchestrator.worlds.simulation.files import ORACLES
 
 Partition = tuple[str, int]
@@ -120,6 +133,8 @@ class Meetings(NamedTuple):
     """The operations of the administrator that took effect."""
     conditions: Mapping[str, int] = {}
     """The number of faults by condition, as of any system."""
+    crashes: frozenset[str] = frozenset()
+    """The files at an operation on which a service ended, or failed: those of the faults `crash-point`."""
 
     def has(self, name: str, **fields: object) -> bool:
         """Whether a node reported such an event, with these values."""
@@ -131,6 +146,10 @@ class Meetings(NamedTuple):
 
     def did(self, operation: str) -> bool:
         return any(line["operation"] == operation for line in self.administered)
+
+    def crashed(self, files: str) -> bool:
+        """Whether a crash point came at an operation on these files."""
+        return files in self.crashes
 
     @property
     def power(self) -> bool:
@@ -197,6 +216,13 @@ SOMETIMES: Final[Mapping[str, Callable[[Meetings], bool]]] = {
     "a coordinator that loaded records": lambda it: any(
         event["records"] > 0 for event in it.named("coordinator_loaded")
     ),
+    "a log compacted": lambda it: it.has("log_compacted"),
+    "a leader recovered before it served": lambda it: it.has("leader_recovered"),
+    "an unclean election was possible, and a leader recovered": lambda it: (
+        it.settings.get("unclean.leader.election.enable") == "true" and it.has("leader_recovered")
+    ),
+    "an object damaged at rest": lambda it: any(kind.startswith("object-") for kind in it.kinds),
+    **{f"a crash at operations on {files}": partial(Meetings.crashed, files=files) for files in FILES},
 }
 """What runs should meet: `explore` counts the runs that did."""
 
@@ -213,8 +239,21 @@ def met(run_dir: Path, settings: Mapping[str, str], timeouts_s: Mapping[str, flo
     names = node_names(run_dir)
     events = tuple(event for name in names for event in node_events(run_dir, name))
     administered = tuple(line for line in journal if line["event"] == ADMINISTERED and line["outcome"] == "ok")
-    meetings = Meetings(settings, kinds, events, checks, administered, conditions(made, timeouts_s, len(names)))
+    meetings = Meetings(
+        settings, kinds, events, checks, administered, conditions(made, timeouts_s, len(names)), _crashes(made)
+    )
     return tuple(name for name, happened in SOMETIMES.items() if happened(meetings))
+
+
+def _crashes(faults: Iterable[FaultSpan]) -> frozenset[str]:
+    """The files of the crash points that came at one of their operations, and not at the end of their fault."""
+    return frozenset(
+        fault.line(INVOKED)["parameters"].get("files", FILES[0])
+        for fault in faults
+        if fault.kind == CrashAtOperation.name
+        for facts in node_facts(fault.line(HEALED).get("evidence", {}).get("healed", {}).get("detail", {})).values()
+        if facts.get("operation", "none") != "none"
+    )
 
 
 @dataclass

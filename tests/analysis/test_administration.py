@@ -36,6 +36,13 @@ def problems(journal: list[Line], look: Line) -> list[str]:
 
 SIDE = "__side-1"
 WRITTEN = [created(), done("write", partition=0, offset=0, values=["a", "b", "c"])]
+KEYED = [
+    done("create", partitions=1, settings={"cleanup.policy": "compact"}),
+    done("write", partition=0, offset=0, values=["a", "b"], key="k"),
+    done("write", partition=0, offset=2, values=["c", ""], key="k"),
+]
+"""The last record removes the key."""
+COMPACTED = {SIDE: topic(1, **{"cleanup.policy": "compact"})}
 SHORTENED = [*WRITTEN, done("delete-records", partition=0, offset=2, start=2)]
 
 
@@ -64,6 +71,18 @@ SHORTENED = [*WRITTEN, done("delete-records", partition=0, offset=2, start=2)]
             seen({SIDE: topic(1, **{"segment.ms": "2"})}),
             seen({SIDE: topic(1, **{"segment.ms": "1"})}),
             "segment.ms was set to 2, and is 1 by broker 1",
+        ),
+        (
+            KEYED[:2],
+            seen(COMPACTED, {f"{SIDE}-0": [0, [[1, "b"]]]}),
+            seen(COMPACTED, {f"{SIDE}-0": [0, [[0, "a"]]]}),
+            "1 acknowledged record absent, the first at offset 1 with the value b",
+        ),
+        (
+            KEYED,
+            seen(COMPACTED, {f"{SIDE}-0": [0, [[3, ""]]]}),
+            seen(COMPACTED, {f"{SIDE}-0": [0, [[1, "b"]]]}),
+            "1 acknowledged record absent, the first at offset 3",
         ),
         (
             [done("reassign", "log", partition=0, replicas=[1, 2])],
@@ -152,3 +171,12 @@ def test_an_operation_without_an_answer_may_have_an_effect_or_none(journal: list
 def test_a_refused_creation_has_no_effect() -> None:
     assert problems([created(1, "fail")], seen({})) == []
     assert problems([created(1, "fail")], seen({SIDE: topic(1)})) != []
+
+
+def test_an_uncertain_record_may_replace_those_of_its_key_at_any_time() -> None:
+    uncertain = done("write", outcome="info", partition=0, offset=-1, values=["x"], key="k")
+    after = done("write", partition=0, offset=4, values=["d"], key="k")
+    nothing = seen(COMPACTED, {f"{SIDE}-0": [0, []]})
+    assert problems([*KEYED, uncertain, after], nothing) == []
+    (problem,) = problems([*KEYED, uncertain, after | {"arguments": {**after["arguments"], "key": "other"}}], nothing)
+    assert "offset 4" in problem

@@ -11,6 +11,7 @@ import pytest
 from analysis.checker import Outcome
 from analysis.checkers.timestamp_lookups import CHECKER
 from analysis.evidence.deletions import deletions_of
+from analysis.evidence.run_toml import Requirements
 from analysis.verdict import NOT_APPLICABLE
 from history.checksummed_lines import text_of
 from history.record.offset_record import LOOKUPS, read_offsets
@@ -41,7 +42,7 @@ def judged(
     record: Path, *journal: Line, kind: str = "tiered", read: Sequence[tuple[str, int, list[int]]] = ()
 ) -> Outcome:
     """`read`: client, partition and offsets of each read."""
-    described = SimpleNamespace(workload=SimpleNamespace(kind=kind, topic="log"))
+    described = SimpleNamespace(workload=SimpleNamespace(kind=kind, topic="log"), checks=Requirements(min_queries=1))
     names = ("client", "partition", "offsets")
     columns = [pa.array([row[at] for row in read], OPERATIONS.field(name).type) for at, name in enumerate(names)]
     logs = SimpleNamespace(parts=lambda *names: [pa.table(columns, list(names))] if read else [])
@@ -51,7 +52,7 @@ def judged(
         description=described,
         history=history,
         forgetting=(),
-        deletions=deletions_of("log", history.journal),
+        removable=deletions_of("log", history.journal).requested,
     )
     return CHECKER.check(run)  # type: ignore[arg-type]
 

@@ -235,6 +235,18 @@ def meetings(
             meetings({"event": "coordinator_loaded", "records": 1}),
             meetings({"event": "coordinator_loaded", "records": 0}),
         ),
+        ("a log compacted", meetings({"event": "log_compacted"}), meetings({"event": "log_uncleanable"})),
+        ("a leader recovered before it served", meetings({"event": "leader_recovered"}), meetings()),
+        (
+            "an unclean election was possible, and a leader recovered",
+            meetings({"event": "leader_recovered"}, settings={"unclean.leader.election.enable": "true"}),
+            meetings({"event": "leader_recovered"}),
+        ),
+        ("an object damaged at rest", meetings(kinds=["object-cut"]), meetings(kinds=["objects-slow"])),
+        *(
+            (f"a crash at operations on {files}", meetings()._replace(crashes=frozenset({files})), meetings())
+            for files in ("any", "segments", "remote")
+        ),
     ],
 )
 def test_a_run_that_met_it_differs_from_one_that_did_not(name: str, it: Meetings, other: Meetings) -> None:

@@ -75,6 +75,13 @@ MOST_PARTITIONS: Final = 8
 MOST_RECORDS: Final = 4
 """The most records of one write."""
 FLOOR: Final = "min.insync.replicas"
+POLICY: Final = "cleanup.policy"
+COMPACTED: Final[Mapping[str, str]] = {POLICY: "compact", "segment.ms": "1000"}
+COMPACTED_SHARE: Final = 0.25
+"""The share of side topics that keep the latest record of each key only."""
+TOMBSTONES_SHARE: Final = 0.3
+"""The share of writes to such a topic that end with a record without a value."""
+MOST_KEYS: Final = 4
 SETTINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "segment.bytes": ("4096", "16384", "1048576"),
     "max.message.bytes": ("100000", "1000000", "2000000"),
@@ -117,6 +124,7 @@ class _SideTopic:
 
     partitions: int
     ends: dict[int, int] = field(default_factory=dict)
+    is_compacted: bool = False
 
 
 class VirtualAdministrator(VirtualClient):
@@ -181,7 +189,7 @@ class VirtualAdministrator(VirtualClient):
             "configure": (side, self._configure),
             "grow": (any(topic.partitions < MOST_PARTITIONS for topic in self._topics.values()), self._grow),
             "delete": (any(name != self._anchor for name in self._topics), self._delete),
-            "delete-records": (any(topic.ends for topic in self._topics.values()), self._delete_records),
+            "delete-records": (bool(self._shortened()), self._delete_records),
             "reassign": (bool(self._replicas), self._reassign),
             "raise-floor": (bool(self._replicas and self._floor), self._raise_floor),
             "commit": (bool(self._anchor) and "members" in self._settings.parameters, self._commit),
@@ -196,6 +204,8 @@ class VirtualAdministrator(VirtualClient):
         name, partitions = f"{SIDE}{len(self._named)}", self._rng.randint(1, 3)
         keys = self._rng.sample([*SETTINGS], self._rng.randint(0, 3))
         settings = {key: self._rng.choice(SETTINGS[key]) for key in keys}
+        if is_compacted := self._rng.random() < COMPACTED_SHARE:
+            settings |= COMPACTED
         configs = [CreatableTopicConfig(key, value) for key, value in settings.items()]
         factor = min(map(len, self._replicas.values()), default=1)
         topic = CreatableTopic(name, partitions, factor, configs=configs)
@@ -204,7 +214,7 @@ class VirtualAdministrator(VirtualClient):
         answer = await self._ask(request)
         code = None if answer is None else answer.topics[0].error_code
         if self._report("create", name, code, partitions=partitions, settings=settings):
-            self._topics[name] = _SideTopic(partitions)
+            self._topics[name] = _SideTopic(partitions, is_compacted=is_compacted)
             self._anchor = self._anchor or name
 
     async def _grow(self) -> None:
@@ -239,24 +249,34 @@ class VirtualAdministrator(VirtualClient):
 
     async def _write(self) -> None:
         name = self._rng.choice([*self._topics])
-        partition, count = self._rng.randrange(self._topics[name].partitions), self._rng.randint(1, MOST_RECORDS)
+        topic = self._topics[name]
+        partition, count = self._rng.randrange(topic.partitions), self._rng.randint(1, MOST_RECORDS)
         values = [f"{self._values + number}" for number in range(count)]
         self._values += count
+        key = f"key-{self._rng.randrange(MOST_KEYS)}" if topic.is_compacted else ""
+        if key and self._rng.random() < TOMBSTONES_SHARE:
+            values[-1] = ""  # removes the key
         code, offset = await self._outcome(
             self._client.produce(
                 name,
                 partition,
-                [value.encode() for value in values],
+                [value.encode() or None for value in values],
+                key=key.encode() or None,
                 timeout=REQUEST_S,
                 timestamp=EPOCH_MS + self._clock() // 1_000_000,
             )
         )
         # Another append may have the same place later, so an uncertain one leaves the topic as it is.
-        if self._report("write", name, code, keeps=True, partition=partition, offset=offset, values=values):
+        place = {"partition": partition, "offset": offset}
+        if self._report("write", name, code, keeps=True, values=values, **place, **({"key": key} if key else {})):
             self._topics[name].ends[partition] = offset + count
 
+    def _shortened(self) -> list[str]:
+        """The topics whose records may be deleted."""
+        return [name for name, topic in self._topics.items() if topic.ends and not topic.is_compacted]
+
     async def _delete_records(self) -> None:
-        name = self._rng.choice([name for name, topic in self._topics.items() if topic.ends])
+        name = self._rng.choice(self._shortened())
         partition = self._rng.choice([*self._topics[name].ends])
         offset = self._rng.randint(1, self._topics[name].ends[partition])
         code, start = await self._outcome(self._client.delete_records(name, partition, offset, timeout=REQUEST_S))
@@ -394,7 +414,7 @@ class VirtualAdministrator(VirtualClient):
             for topic in metadata.topics
             if topic.error_code == ErrorCode.NONE
         }
-        keys = [*SETTINGS, FLOOR]
+        keys = [*SETTINGS, FLOOR, POLICY]
         resources = [DescribeConfigsResource(TOPIC_RESOURCE, name, keys) for name in existing]
         described = await self._ask(DescribeConfigsRequest(resources), node)
         if described is None:
