@@ -432,6 +432,20 @@ class ActiveController:
         """The rules by which this node decides when it is the controller. A query through them decides nothing."""
         return self._rules
 
+    @property
+    def term_epoch(self) -> int:
+        """The quorum's epoch in which this node decides; -1 while it does not."""
+        return self._term.epoch if self._term is not None and self.is_active else -1
+
+    @property
+    def proven_at(self) -> float:
+        """A time of the loop's clock, in seconds, at which this node certainly led; the far past without a proof."""
+        return float("-inf") if self._term is None else self._term.operations.proven_at
+
+    def lease_ends_at(self, broker_id: int) -> float | None:
+        """When every lease that the broker may have is over, in seconds of the loop's clock; None: it has none."""
+        return None if self._term is None else self._term.sessions.lease_ends_at(broker_id)
+
     # --- events of the node
 
     def leadership_changed(self, epoch: int | None, predecessor: Predecessor | None = None) -> None:

@@ -31,6 +31,11 @@ class Lease:
         """Changes whenever the lease is given up."""
         return self._term
 
+    @property
+    def ends_at(self) -> float:
+        """A time of the loop's clock, in seconds; the past if no lease is left."""
+        return self._until_s
+
     def valid(self) -> bool:
         """Whether no other broker can have taken over from this one yet."""
         return asyncio.get_running_loop().time() < self._until_s

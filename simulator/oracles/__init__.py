@@ -19,6 +19,7 @@ from simulator.loop import VirtualLoop
 from simulator.oracles.deletion_rules import DELETED
 from simulator.oracles.findings import ORACLES, STANDS_STILL, OracleFinding, OracleFindings
 from simulator.oracles.health import MachineStates
+from simulator.oracles.lease_rules import ControllerLeases
 from simulator.oracles.liveness_rules import LivenessRules
 from simulator.oracles.machine_view import MachineView
 from simulator.oracles.partition_rules import PartitionRules
@@ -41,6 +42,7 @@ class Watch:
         self._loop = loop
         self._partitions = PartitionRules(by_id, self.findings)
         self._quorum = QuorumRules(by_id, self.findings)
+        self._leases = ControllerLeases(by_id, self.findings)
         self._producer_ids = ProducerIdRules(self.findings)
         self._liveness = LivenessRules(by_id, self.findings, states)
         for machine in self.machines.values():
@@ -124,6 +126,7 @@ class Watch:
             self._producer_ids.look(machine)
             if machine.running:
                 self._quorum.look(machine, node.quorum)
+                self._leases.look(machine)
             if machine.suffered:
                 self._partitions.settle(machine)
         self._liveness.look()

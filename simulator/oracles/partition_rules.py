@@ -63,6 +63,7 @@ from simulator.oracles.machine_view import MachineView
 from simulator.oracles.replica import ObservedReplica
 from simulator.oracles.sequence_rules import forgets
 from simulator.oracles.settings import LEASE, least_in_sync
+from simulator.oracles.supposed_starts import would_start
 
 REMEMBERED = 5
 """The number of batches that are remembered per producer, the most requests that it may have in flight (KIP-98; in
@@ -500,6 +501,7 @@ class PartitionRules:
             reader = replica.machine.node.replicas.reader
             would_count(rules, reader, replica, self._others(partition, replica))
             would_answer(rules, reader, replica)
+            would_start(rules, replica)
 
     def _new_role(
         self, rules: LogRules, replica: ObservedReplica, partition: Partition, role: PartitionLeader | PartitionFollower

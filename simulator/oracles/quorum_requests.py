@@ -7,14 +7,14 @@ would have written, and whether its state changed. It shares the log with the or
 The references are the quorum-state file of the machine, the records of its log, and the rules (KIP-595, KIP-996).
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from dataclasses import replace
 from typing import Final, Literal, NamedTuple
 
 from broker.errors import ErrorCode
 from broker.protocol.schema import NO_ID
-from broker.quorum.effects import Effect, Persist, Reply, Send
+from broker.quorum.effects import Persist, Reply
 from broker.quorum.messages import (
     NO_EPOCH_FOLLOWS,
     BeginRequest,
@@ -27,23 +27,25 @@ from broker.quorum.messages import (
     VoteResponse,
 )
 from broker.quorum.raft_node import RaftNode
-from broker.quorum.roles import Leader
-from broker.quorum.voters import VoterSet
+from broker.quorum.roles import Leader, Role
 from broker.quorum.wire import METADATA_TOPIC, PARTITION
 from simulator.oracles.findings import WOULD_OBEY, OracleFindings
 from simulator.oracles.log_copy import CopiedLog
 from simulator.oracles.machine_view import MachineView
+from simulator.oracles.quorum_events import (
+    FAR,
+    OTHER_DISK,
+    MemberState,
+    election_flaws,
+    event_flaws,
+    first_flaw,
+    observer_flaws,
+    restart_flaws,
+    restarted,
+)
 
 TICKET: Final = -1
-OTHER_DISK: Final = bytes(15) + b"\xff"
-"""The directory id of no disk."""
 FOREIGN: Final = "another-cluster"
-STANDING_ROUNDS: Final = 4
-"""How long a member without a leader may wait before it stands, in times that the loss of a leader takes."""
-MOST_STEPS: Final = 200
-"""How often the clock of a copy is moved to its next deadline: a defect may set one that never passes."""
-FAR: Final = 1_000
-"""How much longer the log of a supposed candidate is."""
 
 
 class Supposed(NamedTuple):
@@ -54,6 +56,8 @@ class Supposed(NamedTuple):
     follows: Literal["nothing", "refusal", "consent", "again"] = "nothing"
     """`nothing`: the member refuses, and its state stays. `refusal`: its epoch may rise. `consent`: it takes the
     request, and writes its new state to the disk before it answers. `again`: it consents, and has done so before."""
+    error: ErrorCode = ErrorCode.NONE
+    """The code of the answer."""
 
 
 class QuorumRequests:
@@ -73,31 +77,41 @@ class QuorumRequests:
         self._asked_states[machine.name] = state
         own_disk = voters.directory_of(machine.node_id)
         other_voters = [voter for voter in voters.others(machine.node_id) if voter in machine.settings.voters]
-        if not other_voters or not voters.has(machine.node_id, machine.node.lifecycle.directory_id):
-            return
         log, now = machine.node.metadata_log, machine.own_time
-        rested = deepcopy(member, {id(log): log})
-        rested.tick(now)  # what is due happens without any request
-        # A leader has its epoch before it has a record of it.
-        log_end = OffsetAndEpoch(max(copy.batches[-1].epoch, log.epochs.latest_epoch), copy.end)
-        try:
-            problem = _election(deepcopy(rested, {id(log): log}), now, machine, voters)
-        except Exception as error:  # its process would end
-            problem = f"would end with {type(error).__name__}"
+        directory = machine.node.lifecycle.directory_id
+        self._findings.compared(WOULD_OBEY, METADATA_TOPIC)
+        if not other_voters or not voters.has(machine.node_id, directory):
+            self._report(machine, role, first_flaw(observer_flaws(member, now, log, now + machine.settings.patience_s)))
+            return
+        observed = MemberState(machine, member, log, copy, other_voters, directory, now)
+        rested = observed.twin()
+        self._report(machine, role, first_flaw(election_flaws(observed, rested)))
+        self._report(machine, role, first_flaw(event_flaws(observed, rested)))
+        self._ask(observed, rested.node, own_disk, "")
+        if (other_process := restarted(observed)) is not None:
+            self._report(machine, role, first_flaw(restart_flaws(observed, other_process)))
+            self._ask(observed, other_process.node, own_disk, "after a restart ")
+
+    def _ask(self, state: MemberState, member: RaftNode, own_disk: bytes, condition: str) -> None:
+        """Send each request to a copy of a member that has done what was due. `condition`: of the sentence."""
+        twin, machine = member, state.machine
+        for supposed in self._of(machine, member, state.log_end, [*state.other_voters], own_disk):
+            if supposed.follows != "nothing":
+                twin = deepcopy(member, {id(state.original): state.original})
+            self._findings.compared(WOULD_OBEY, METADATA_TOPIC)
+            if problem := _problem(twin, state.now, supposed):
+                sentence = (
+                    f"{condition}{problem} {_text(supposed.request)} in epoch {member.role.epoch}: {supposed.rule}"
+                )
+                self._report(machine, member.role, sentence)
+                return
+
+    def _report(self, machine: MachineView, role: Role, problem: str) -> None:
+        """`problem`: the end of a sentence about the member; empty without a problem."""
         if problem:
-            sentence = f"{machine.name}, {role.name} in epoch {role.epoch}, {problem}, if it hears no leader"
+            sentence = f"{machine.name}, {role.name} in epoch {role.epoch}, {problem}"
             witness = {"node": machine.name, "epoch": role.epoch, "role": role.name}
             self._findings.report(WOULD_OBEY, METADATA_TOPIC, PARTITION, sentence, witness)
-        twin = rested
-        for supposed in self._of(machine, rested, log_end, other_voters, own_disk):
-            if supposed.follows != "nothing":
-                twin = deepcopy(rested, {id(log): log})
-            self._findings.compared(WOULD_OBEY, METADATA_TOPIC)
-            if problem := _problem(twin, now, supposed):
-                sentence = f"{machine.name} {problem} {_text(supposed.request)} in epoch {role.epoch}: {supposed.rule}"
-                witness = {"node": machine.name, "epoch": role.epoch, "role": role.name}
-                self._findings.report(WOULD_OBEY, METADATA_TOPIC, PARTITION, sentence, witness)
-                return
 
     def _of(
         self, machine: MachineView, member: RaftNode, log_end: OffsetAndEpoch, other_voters: list[int], own_disk: bytes
@@ -109,17 +123,36 @@ class QuorumRequests:
         stranger = max(*machine.settings.voters, machine.node_id) + 1
         longer = replace(log_end, offset=log_end.offset + FAR)
         yield Supposed(
-            replace(fine, candidate_id=stranger, log_end=longer), "the candidate is not a voter (K595-17, H30)"
+            replace(fine, candidate_id=stranger, log_end=longer),
+            "the candidate is not a voter (K595-17, H30)",
+            error=ErrorCode.INCONSISTENT_VOTER_SET,
         )
-        yield Supposed(replace(begin, leader_id=stranger), "the leader is not a voter (K595-25)")
+        yield Supposed(
+            replace(begin, leader_id=stranger),
+            "the leader is not a voter (K595-25)",
+            error=ErrorCode.INCONSISTENT_VOTER_SET,
+        )
         for request in (fine, begin):
-            yield Supposed(replace(request, epoch=NO_EPOCH_FOLLOWS), "no epoch could follow (H30)")
+            yield Supposed(
+                replace(request, epoch=NO_EPOCH_FOLLOWS), "no epoch could follow (H30)", error=ErrorCode.INVALID_REQUEST
+            )
             if own_disk != NO_ID:
-                yield Supposed(replace(request, voter_directory=OTHER_DISK), "its disk is another one (H22)")
+                yield Supposed(
+                    replace(request, voter_directory=OTHER_DISK),
+                    "its disk is another one (H22)",
+                    error=ErrorCode.INVALID_VOTER_KEY,
+                )
             if epoch:
-                yield Supposed(replace(request, epoch=epoch - 1), "its epoch is newer (K595-5)")
+                yield Supposed(
+                    replace(request, epoch=epoch - 1),
+                    "its epoch is newer (K595-5)",
+                    error=ErrorCode.FENCED_LEADER_EPOCH,
+                )
         if machine.image.cluster_id is not None:
-            yield Supposed(replace(fine, cluster_id=FOREIGN), "it is of another cluster (K595-47)")
+            fetch = FetchRequest(FOREIGN, candidate, epoch, log_end, 0.5, 1, own_disk)
+            for foreign in (replace(fine, cluster_id=FOREIGN), fetch):
+                rule = "it is of another cluster (K595-16, K595-34, K595-47)"
+                yield Supposed(foreign, rule, error=ErrorCode.INCONSISTENT_CLUSTER_ID)
         shorter_logs = [replace(log_end, offset=log_end.offset - 1), replace(longer, epoch=log_end.epoch - 1)]
         for end in shorter_logs:
             request = replace(fine, epoch=epoch, pre_vote=True, log_end=end)
@@ -130,80 +163,6 @@ class QuorumRequests:
             yield Supposed(replace(fine, log_end=end), f"its log ends at {_end(log_end)} (K595-18)", "refusal")
         yield Supposed(fine, "the candidate has the same log, in a newer epoch (K595-16, K595-19)", "consent")
         yield Supposed(begin, "a voter leads in a newer epoch (K595-24)", "consent")
-
-
-def _election(twin: RaftNode, now: float, machine: MachineView, voters: VoterSet) -> str:
-    """What is wrong with how a member stands, in a supposed time without a leader in which all others answer; empty if
-    nothing is.
-
-    It asks for pre-votes in its epoch first (KIP-996), and for votes in the next one only after a majority would give
-    them and its own vote is on its disk (K595-12, K595-13, K595-21). A majority makes it the leader, not less.
-    """
-    other_voters = voters.others(machine.node_id)
-    until = now + STANDING_ROUNDS * machine.settings.patience_s
-    effects: list[Effect] = []
-    for _ in range(MOST_STEPS):
-        due = twin.deadline()
-        if due is None:
-            return ""  # it shuts down
-        if due > until or _votes_asked(effects):
-            break
-        now = max(now, due)
-        effects = twin.tick(now)
-    if not _votes_asked(effects):
-        return f"does not stand within {STANDING_ROUNDS} times {machine.settings.patience_s:.1f} s"
-    epoch = twin.role.epoch
-    for is_binding in (False, True):
-        requests = _votes_asked(effects)
-        if not requests or any(
-            request.pre_vote is is_binding or request.epoch != epoch for request in requests.values()
-        ):
-            kind = "votes" if is_binding else "pre-votes"
-            return f"must ask for {kind} in epoch {epoch}, and sends {list(requests.values())}"
-        if is_binding and Persist not in [type(effect) for effect in effects[: _first_vote(effects)]]:
-            return "asks for votes before its own vote is on its disk"
-        for number, voter in enumerate(other_voters[: voters.majority - 1], 2):
-            if isinstance(twin.role, Leader) or (twin.role.epoch > epoch):
-                return f"wins epoch {epoch} with {number - 1} of {len(other_voters) + 1} votes"
-            request = requests.get(voter) or next(iter(requests.values()))
-            effects = twin.answered(now, voter, request, VoteResponse(ErrorCode.NONE, None, epoch, True))
-        epoch += not is_binding
-    if not isinstance(twin.role, Leader):
-        return f"does not lead with {voters.majority} votes"
-    return "" if _announces_again(twin, now, effects) else "announces its election only once (K595-23)"
-
-
-def _announces_again(twin: RaftNode, now: float, effects: Sequence[Effect]) -> bool:
-    """Whether a new leader repeats an announcement that was not answered, before it resigns."""
-    lost: Send | None = None
-    for _ in range(MOST_STEPS):
-        for effect in effects:
-            if isinstance(effect, Send) and isinstance(effect.request, BeginRequest):
-                if lost is not None and effect.to == lost.to:
-                    return True
-                lost = lost or effect
-                twin.unanswered(now, effect.to, effect.request)
-        due = twin.deadline()
-        if due is None or not isinstance(twin.role, Leader):
-            return False
-        now = max(now, due)
-        effects = twin.tick(now)
-    return False
-
-
-def _votes_asked(effects: Iterable[Effect]) -> dict[int, VoteRequest]:
-    """The requests for votes among some effects, by the voter that they are sent to."""
-    return {
-        effect.to: effect.request
-        for effect in effects
-        if isinstance(effect, Send) and isinstance(effect.request, VoteRequest)
-    }
-
-
-def _first_vote(effects: Iterable[Effect]) -> int:
-    """The place of the first request for a vote."""
-    is_vote = [isinstance(effect, Send) and isinstance(effect.request, VoteRequest) for effect in effects]
-    return is_vote.index(True)
 
 
 def _of_this_epoch(
@@ -221,11 +180,13 @@ def _of_this_epoch(
         if voter not in (vote.voted, vote.leader) and (vote.voted >= 0 or vote.leader >= 0):
             yield Supposed(replace(fine, candidate_id=voter, epoch=epoch), f"{promise} (K595-14)")
         if voter != vote.leader and vote.leader >= 0:
-            yield Supposed(replace(begin, leader_id=voter, epoch=epoch), f"{promise} (K595-25)")
-            yield Supposed(EndRequest(None, voter, epoch, (machine.node_id,)), f"{promise} (K595-30)")
+            other_leader = replace(begin, leader_id=voter, epoch=epoch)
+            for request in (other_leader, EndRequest(None, voter, epoch, (machine.node_id,))):
+                yield Supposed(request, f"{promise} (K595-25, K595-30)", error=ErrorCode.INVALID_REQUEST)
         if voter == vote.leader and member.election_state.leader_id == voter:
             if epoch:
-                yield Supposed(EndRequest(None, voter, epoch - 1, (machine.node_id,)), f"{promise} (K595-30)")
+                older = EndRequest(None, voter, epoch - 1, (machine.node_id,))
+                yield Supposed(older, f"{promise} (K595-30)", error=ErrorCode.FENCED_LEADER_EPOCH)
             yield Supposed(replace(begin, leader_id=voter, epoch=epoch), f"{promise} (K595-24)", "again")
         if voter == vote.voted and vote.leader < 0 and member.election_state.leader_id is None:
             yield Supposed(replace(fine, candidate_id=voter, epoch=epoch), f"{promise} (K595-16)", "again")
@@ -236,11 +197,12 @@ def _fetches(member: RaftNode, log_end: OffsetAndEpoch, voter: int) -> Iterator[
     role, disk = member.role, member.voters.current.directory_of(voter)
     fine = FetchRequest(None, voter, role.epoch, log_end, 0.5, 1, disk)
     if not isinstance(role, Leader):
-        yield Supposed(fine, "it does not lead (K595-38)")
+        yield Supposed(fine, "it does not lead (K595-38)", error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return
     fine = replace(fine, directory=role.voters[voter].directory)
-    for epoch in (role.epoch - 1, role.epoch + 1):
-        yield Supposed(replace(fine, epoch=epoch), "it leads in another epoch (K595-34)")
+    rule = "it leads in another epoch (K595-11, K595-34)"
+    yield Supposed(replace(fine, epoch=role.epoch - 1), rule, error=ErrorCode.FENCED_LEADER_EPOCH)
+    yield Supposed(replace(fine, epoch=role.epoch + 1), rule, error=ErrorCode.UNKNOWN_LEADER_EPOCH)
     older = replace(log_end, epoch=log_end.epoch - 1)
     yield Supposed(
         replace(fine, fetch_from=older), f"its log ends at {_end(log_end)}: the replica's diverges (K595-35)"
@@ -270,9 +232,15 @@ def _problem(twin: RaftNode, now: float, supposed: Supposed) -> str:
     except Exception as error:  # its process would end
         return f"would end with {type(error).__name__} by"
     kinds = [type(effect) for effect in effects]
-    answers = [effect.response for effect in effects if isinstance(effect, Reply) and effect.ticket == TICKET]
+    # Before it, a leader that is deposed may answer an earlier fetch that waits.
+    answers = [effect.response for effect in effects if isinstance(effect, Reply) and effect.ticket == TICKET][-1:]
     is_taken = any(_is_taken(supposed.request, answer, before.epoch) for answer in answers)
     is_changed = twin.election_state != before or _progress(twin) != progress
+    for answer in answers:
+        if answer.error is not supposed.error and (is_taken or supposed.error is not ErrorCode.NONE):
+            return f"would answer {answer.error.name}, not {supposed.error.name},"
+        if (answer.leader_id, answer.epoch) != (twin.role.leader_id, twin.role.epoch):
+            return f"would name leader {answer.leader_id} of epoch {answer.epoch} in its answer"
     match supposed.follows:
         case "nothing":
             ends = isinstance(supposed.request, EndRequest) and twin.role.deadline() != deadline

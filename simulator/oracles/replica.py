@@ -30,6 +30,8 @@ class ObservedReplica:
     counted: dict[int, tuple[int, int]] = field(default_factory=dict)
     supposed: dict[int, tuple[int, int, int]] = field(default_factory=dict)
     asked: tuple[object, bool] = (None, False)
+    borders: tuple[object, ...] = ()
+    """The role and the borders of the log for which this leader was asked where a follower would start."""
     producers_of: tuple[Any, ...] = ()
     restarted_at: int = 0
     point_seen: tuple[int, int] = (0, 0)

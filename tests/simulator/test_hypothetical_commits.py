@@ -69,7 +69,7 @@ def test_a_coordinator_that_would_accept_a_commit_of_another_generation_is_found
 
     monkeypatch.setattr(Shard, "replay", remember)
     monkeypatch.setattr(Shard, "commit", take_any)
-    with SimulatedCluster(1, properties=SETTINGS, mutants=["late_vote_counted"]) as cluster:
+    with SimulatedCluster(1, properties=SETTINGS, mutants=["tier_above_hw"]) as cluster:
         cluster.run(commit_and_go_on(cluster))
     (finding,) = cluster.watch.findings.found
     assert finding.oracle == "commit-would-be-taken"

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from broker.controller.active import ControllerOperations, Sessions
 from broker.replica.manager import ReplicaManager
 from broker.replica.reads import PartitionReader
 from simulator.cluster import SimulatedCluster
@@ -95,6 +96,42 @@ def test_a_leader_that_would_answer_without_a_lease_is_found(
     plant: Callable[[pytest.MonkeyPatch], None], answered: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)
-    with SimulatedCluster(1, properties=QUICK, mutants=["late_vote_counted"]) as cluster:
+    with SimulatedCluster(1, properties=QUICK, mutants=["tier_above_hw"]) as cluster:
         cluster.run(be_cut_off(cluster))
     assert found(cluster)["request-would-be-answered"].endswith(f"holds no lease, and would answer {answered}")
+
+
+def forgets_drift(monkeypatch: pytest.MonkeyPatch) -> None:
+    make = Sessions.__init__
+
+    def made(sessions: Sessions, timeout: float, lease: float, *others: Any) -> None:
+        make(sessions, timeout, lease, *others)
+        sessions._lease = lease
+
+    monkeypatch.setattr(Sessions, "__init__", made)
+
+
+def proves_by_commits(monkeypatch: pytest.MonkeyPatch) -> None:
+    by_commits = property(lambda operations: operations._loop.time(), lambda *_: None)
+    monkeypatch.setattr(ControllerOperations, "proven_at", by_commits, raising=False)
+
+
+@pytest.mark.parametrize(
+    ("plant", "sentence"),
+    [
+        pytest.param(forgets_drift, "by clocks that may differ by 10 %", id="a slow clock has a longer lease"),
+        pytest.param(proves_by_commits, "takes a record for a proof", id="a late commit is a proof"),
+        pytest.param(None, "", id="the broker as it is"),
+    ],
+)
+def test_a_controller_that_does_not_know_of_a_lease_is_found(
+    plant: Callable[[pytest.MonkeyPatch], None] | None, sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if plant is not None:
+        plant(monkeypatch)
+    with SimulatedCluster(3, properties=QUICK, mutants=["tier_above_hw"]) as cluster:
+        cluster.run(lead(cluster))
+        assert cluster.watch.findings.of_quorum["lease-shared"] > 10
+    text = found(cluster).get("lease-shared", "")
+    assert sentence in text
+    assert bool(sentence) is bool(text)

@@ -85,7 +85,7 @@ def test_an_incomplete_snapshot_is_found_at_its_creation(
         return (poorer(record) if poor else record for record in records_of(image))
 
     monkeypatch.setattr("broker.server.broker_node.records_of", changed)
-    with SimulatedCluster(1, 5, properties=TWO_IN_SYNC, mutants=["late_vote_counted"]) as cluster:
+    with SimulatedCluster(1, 5, properties=TWO_IN_SYNC, mutants=["tier_above_hw"]) as cluster:
         cluster.run(lose_two_of_five(cluster))
     assert f"is not the state that it was made of: it differs in {what}" in found_by(cluster)["snapshot-mismatch"]
 
@@ -111,7 +111,7 @@ async def make_topics(cluster: SimulatedCluster) -> None:
 
 def test_a_snapshot_without_the_voters_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(VoterHistory, "as_of", lambda *_: None)
-    with SimulatedCluster(1, properties=SNAPSHOTS, mutants=["late_vote_counted"]) as cluster:
+    with SimulatedCluster(1, properties=SNAPSHOTS, mutants=["tier_above_hw"]) as cluster:
         cluster.run(make_topics(cluster))
     assert "is not the state that it was made of: it differs in voters 1" in found_by(cluster)["snapshot-mismatch"]
 
@@ -127,13 +127,13 @@ def test_a_snapshot_incomplete_on_one_disk_is_found(monkeypatch: pytest.MonkeyPa
         await write(snapshots, end, records if first else records[:-1], voters, time_ms)
 
     monkeypatch.setattr(Snapshots, "write_durably", write_poorer)
-    with SimulatedCluster(1, properties=SNAPSHOTS, mutants=["late_vote_counted"]) as cluster:
+    with SimulatedCluster(1, properties=SNAPSHOTS, mutants=["tier_above_hw"]) as cluster:
         cluster.run(make_topics(cluster))
     assert " had there: it differs in " in found_by(cluster)["snapshot-mismatch"]
 
 
 def test_a_node_with_another_state_than_the_others_is_found_at_its_snapshot() -> None:
-    with SimulatedCluster(1, properties=SNAPSHOTS, mutants=["late_vote_counted"]) as cluster:
+    with SimulatedCluster(1, properties=SNAPSHOTS, mutants=["tier_above_hw"]) as cluster:
 
         async def story() -> None:
             client = await started(cluster)
@@ -160,7 +160,7 @@ def test_a_snapshot_that_would_be_incomplete_is_found_without_being_written(monk
 
     monkeypatch.setattr(MetadataImage, "restore", restore_poorer)
     none = {**TWO_IN_SYNC, **dict.fromkeys(SNAPSHOTS.keys() - QUICK.keys(), str(1 << 20))}
-    with SimulatedCluster(1, 5, properties=none, mutants=["late_vote_counted"]) as cluster:
+    with SimulatedCluster(1, 5, properties=none, mutants=["tier_above_hw"]) as cluster:
         cluster.run(lose_two_of_five(cluster))
     assert not cluster.journal.of("quorum_snapshot")
     sentence = found_by(cluster)["snapshot-mismatch"]

@@ -547,7 +547,7 @@ def test_a_leader_has_the_records_committed_up_to_its_epoch() -> None:
 
 def planted(properties: Mapping[str, str]) -> SimulatedCluster:
     """A cluster with a planted finding that no mutant causes: closing it does not raise for that."""
-    return SimulatedCluster(1, properties=properties, mutants=["late_vote_counted"])
+    return SimulatedCluster(1, properties=properties, mutants=["tier_above_hw"])
 
 
 def _count(monkeypatch: pytest.MonkeyPatch, counts: Mapping[int, frozenset[int]]) -> None:
