@@ -41,7 +41,7 @@ def cause_of(anomaly: Anomaly, facts: RunFacts) -> str:
     if cause:
         return cause if cause.startswith((*facts.events, partition.name)) else cause[0].upper() + cause[1:]
     if not facts.is_recorded and not facts.stops and explain not in (_own_promise, _stale_register):
-        return NOT_SHOWN + _NO_EVENTS
+        return NOT_SHOWN + "; ".join(filter(None, (_NO_EVENTS, _at_its_time(anomaly, facts, partition))))
     return f"{NOT_SHOWN}{LACKING[explain]}; {_preceding(anomaly, facts)}"
 
 
