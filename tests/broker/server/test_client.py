@@ -104,7 +104,6 @@ async def connected(peer: Peer) -> PeerConnection:
 
 async def heartbeat(connector: PeerConnector, number: int, timeout: float = 10.0) -> int:
     response = await connector.request(2, BrokerHeartbeatRequest(broker_epoch=number), timeout)
-    assert isinstance(response, BrokerHeartbeatResponse)
     return response.throttle_time_ms
 
 
@@ -119,7 +118,6 @@ def test_a_large_answer_is_not_overwritten_by_the_next_one() -> None:
         request = FetchRequest(topics=[FetchTopic(topic="t", partitions=[FetchPartition()])])
         answers = await asyncio.gather(*(connector.request(2, request, 10.0, 12) for _ in range(5)))
         for answer in answers:
-            assert isinstance(answer, FetchResponse)
             assert answer.responses[0].partitions[0].records == bytes([7]) * 500_000
 
     story(tell)
@@ -214,7 +212,6 @@ async def test_a_broker_is_reachable_when_its_address_is_known(peer: Peer, conne
 async def test_requests_to_the_own_node_are_calls(peer: Peer, connector: PeerConnector, /) -> None:
     connector.serve_locally(peer.dispatcher.local.call)
     response = await connector.request(1, BrokerHeartbeatRequest(broker_epoch=5), 1.0)
-    assert isinstance(response, BrokerHeartbeatResponse)
     assert response.throttle_time_ms == 5
     assert peer.listener.connections == 0
 

@@ -10,16 +10,14 @@ import pytest
 from broker.errors import ErrorCode
 from broker.protocol.api import encode_request
 from broker.protocol.codec import DecodeError
-from broker.protocol.messages.acl_apis import AclCreation, CreateAclsRequest, CreateAclsResponse
-from broker.protocol.messages.broker_apis import EnvelopeRequest, EnvelopeResponse
-from broker.protocol.messages.cluster_apis import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from broker.protocol.messages.partition_apis import ElectLeadersRequest, ElectLeadersResponse
+from broker.protocol.messages.acl_apis import AclCreation, CreateAclsRequest
+from broker.protocol.messages.broker_apis import EnvelopeRequest
+from broker.protocol.messages.cluster_apis import MetadataRequest, MetadataRequestTopic
+from broker.protocol.messages.partition_apis import ElectLeadersRequest
 from broker.protocol.messages.topic_apis import (
     CreatableTopic,
     CreateTopicsRequest,
-    CreateTopicsResponse,
     DeleteTopicsRequest,
-    DeleteTopicsResponse,
     DeleteTopicState,
 )
 from broker.security.acls import Acl, AclOperation, PatternType, Permission, ResourceType
@@ -75,23 +73,19 @@ async def test_the_controller_may_refuse_a_request_that_the_forwarding_broker_al
     asked = elsewhere(cluster)
     creation = CreateTopicsRequest([CreatableTopic(name, 1, 1) for name in ("mine", "theirs")], timeout_ms=5_000)
     created = await root.request(asked, creation, 10.0)
-    assert isinstance(created, CreateTopicsResponse)
     assert [it.error_code for it in created.topics] == [ErrorCode.NONE] * 2
     kind = ResourceType.TOPIC
     rule = AclCreation(kind, "mine", PatternType.LITERAL, "User:alice", "*", AclOperation.DELETE, Permission.ALLOW)
-    ruled = await root.request(asked, CreateAclsRequest([rule]), 10.0)
-    assert isinstance(ruled, CreateAclsResponse)
+    await root.request(asked, CreateAclsRequest([rule]), 10.0)
     await cluster.until(lambda: all(len(cluster.node(name).image.acls) == 1 for name in cluster.machines))
     await cluster.until(lambda: "theirs" in cluster.node(f"n{asked}").image.topics)
     believe(cluster, asked, (kind, "*", AclOperation.ALL), (ResourceType.CLUSTER, "kafka-cluster", AclOperation.ALL))
     deletion = DeleteTopicsRequest([DeleteTopicState(name) for name in ("theirs", "mine")], timeout_ms=5_000)
     deleted = await alice.request(asked, deletion, 10.0)
-    assert isinstance(deleted, DeleteTopicsResponse)
     codes = {it.name: it.error_code for it in deleted.responses}
     assert codes == {"mine": ErrorCode.NONE, "theirs": ErrorCode.TOPIC_AUTHORIZATION_FAILED}
     assert "theirs" in cluster.node(str(cluster.controller())).image.topics
     elected = await alice.request(asked, ElectLeadersRequest(timeout_ms=5_000), 10.0)
-    assert isinstance(elected, ElectLeadersResponse)
     assert elected.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
@@ -103,12 +97,10 @@ async def test_the_controller_checks_the_user_behind_an_automatic_topic_creation
     believe(cluster, asked, (ResourceType.TOPIC, "*", AclOperation.ALL))
     request = MetadataRequest([MetadataRequestTopic(name="new")], allow_auto_topic_creation=True)
     answer = await alice.request(asked, request, 10.0, 12)
-    assert isinstance(answer, MetadataResponse)
     assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     await asyncio.sleep(1.0)
     assert "new" not in cluster.node(str(cluster.controller())).image.topics
-    made = await client(cluster, as_user("broker", BROKERS)).request(asked, request, 10.0, 12)
-    assert isinstance(made, MetadataResponse)
+    await client(cluster, as_user("broker", BROKERS)).request(asked, request, 10.0, 12)
     await cluster.until(lambda: "new" in cluster.node(str(cluster.controller())).image.topics)
 
 
@@ -130,7 +122,6 @@ async def test_an_envelope_without_a_principal_uses_its_sender_and_an_unreadable
         (principal_bytes(Caller("User:alice", "")) + b"!", ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE),
     ):
         answer = await broker.request(controller, EnvelopeRequest(data, principal), 10.0)
-        assert isinstance(answer, EnvelopeResponse)
         assert answer.error_code == code
     await cluster.until(lambda: "t" in cluster.node(str(cluster.controller())).image.topics)
 

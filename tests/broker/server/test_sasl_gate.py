@@ -11,17 +11,10 @@ import pytest
 from broker.config import BrokerConfig
 from broker.errors import ErrorCode, StartupError
 from broker.protocol.api import encode_request
-from broker.protocol.messages.cluster_apis import (
-    ApiVersionsRequest,
-    ApiVersionsResponse,
-    MetadataRequest,
-    MetadataResponse,
-)
+from broker.protocol.messages.cluster_apis import ApiVersionsRequest, MetadataRequest, MetadataResponse
 from broker.protocol.messages.credential_apis import (
     AlterUserScramCredentialsRequest,
-    AlterUserScramCredentialsResponse,
     SaslHandshakeRequest,
-    SaslHandshakeResponse,
     ScramCredentialUpsertion,
 )
 from broker.protocol.messages.quorum_apis import VoteRequest
@@ -79,7 +72,6 @@ async def test_brokers_authenticate_to_each_other_and_an_authenticated_client_is
     for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
         asking = client(cluster, as_user("broker", BROKERS, mechanism))
         response = await asking.request(2, MetadataRequest(), 10.0)
-        assert isinstance(response, MetadataResponse)
         assert {broker.node_id for broker in response.brokers} == {1, 2, 3}
 
 
@@ -111,7 +103,6 @@ async def test_before_authentication_only_api_versions_is_answered(cluster: Simu
     addresses = {broker: (host, port) for broker, (host, _) in cluster.addresses.items()}
     stranger = PeerConnector(-1, addresses, response_max_bytes=1 << 20)
     versions = await stranger.request(1, ApiVersionsRequest(), 10.0)
-    assert isinstance(versions, ApiVersionsResponse)
     assert {17, 36} <= {each.api_key for each in versions.api_keys}
     requests: tuple[Request[Any], ...] = MetadataRequest(), VoteRequest()
     for request in requests:
@@ -126,7 +117,6 @@ async def test_an_authenticated_client_cannot_authenticate_again_without_a_sessi
     await started(cluster)
     known = client(cluster, as_user("broker", BROKERS))
     again = await known.request(1, SaslHandshakeRequest(MECHANISM), 10.0)
-    assert isinstance(again, SaslHandshakeResponse)
     assert again.error_code == ErrorCode.ILLEGAL_SASL_STATE
 
 
@@ -174,7 +164,6 @@ def test_a_reauthenticated_client_stays_connected(tmp_path: Path) -> None:
 def test_a_users_password_is_altered_and_deleted(cluster: SimulatedCluster) -> None:
     async def ask(request: AlterUserScramCredentialsRequest) -> list[int]:
         response = await client(cluster, as_user("broker", BROKERS)).request(1, request, 10.0, 0)
-        assert isinstance(response, AlterUserScramCredentialsResponse)
         return [result.error_code for result in response.results]
 
     def upserted(password: str) -> AlterUserScramCredentialsRequest:
