@@ -9,6 +9,8 @@ Source: KIP-595, BeginQuorumEpoch, EndQuorumEpoch and Fetch.
 """
 
 import random
+from collections.abc import Iterable
+from copy import deepcopy
 
 from broker.clock_rates import PACE
 from broker.errors import ErrorCode
@@ -691,6 +693,14 @@ class RaftNode:
         if self._core.shutting_down:
             return None
         return earliest(self._core.role.deadline(), self._following.deadline())
+
+    def twin(self, log: MetadataLogView | None = None, shared: Iterable[object] = ()) -> "RaftNode":
+        """A copy for questions that must not change this node. It reads `log`, or the log of this node, and draws from
+        a random source of its own. The `shared` objects are not copied."""
+        core = self._core
+        constants = (core.settings, core.mutants, core.voters, *(voters for _, voters in core.history.sets))
+        memo: dict[int, object] = {id(each): each for each in (*constants, *shared)}
+        return deepcopy(self, {**memo, id(core.log): log or core.log, id(core.rng): random.Random(0)})
 
     # --- inside
 

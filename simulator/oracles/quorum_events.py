@@ -83,9 +83,6 @@ class SupposedMetadataLog:
     def epochs(self) -> Any:
         return self.log.epochs
 
-    def __deepcopy__(self, memo: object) -> "SupposedMetadataLog":
-        return self
-
 
 @dataclass
 class SupposedMember:
@@ -96,9 +93,9 @@ class SupposedMember:
     effects: Sequence[Effect] = field(default_factory=tuple)
 
     @classmethod
-    def of(cls, member: RaftNode, now: float, original: PartitionLog, log: SupposedMetadataLog) -> "SupposedMember":
+    def of(cls, member: RaftNode, now: float, log: SupposedMetadataLog) -> "SupposedMember":
         """A copy that reads `log`, after what is due, and after the flush of all of it."""
-        copy = cls(deepcopy(member, {id(original): log}), now)
+        copy = cls(member.twin(log), now)
         copy.node.tick(now)
         copy.effects = copy.node.flushed(now)
         return copy
@@ -106,7 +103,7 @@ class SupposedMember:
     def copy(self) -> "SupposedMember":
         """A copy that has sent the same requests: members compare an answered request by its identity."""
         requests = [effect.request for effect in self.effects if isinstance(effect, Send)]
-        return deepcopy(self, {id(request): request for request in requests})
+        return SupposedMember(self.node.twin(shared=requests), self.now, self.effects)
 
     def sent(self, kind: type[R]) -> dict[int, R]:
         """The requests of a kind that the last event has sent, by the voter that they are sent to."""
@@ -179,7 +176,7 @@ class MemberState:
         return SupposedMetadataLog(self.original, end.offset + more, end.offset + durable, end.epoch)
 
     def twin(self, log: SupposedMetadataLog | None = None) -> SupposedMember:
-        return SupposedMember.of(self.member, self.now, self.original, log or self.log())
+        return SupposedMember.of(self.member, self.now, log or self.log())
 
 
 def event_flaws(state: MemberState, twin: SupposedMember) -> Iterator[str]:
@@ -616,7 +613,7 @@ def observer_flaws(member: RaftNode, now: float, original: PartitionLog, until: 
     """An observer asks for no vote, gives none, and looks for a leader for ever (K595-42)."""
     end = OffsetAndEpoch(max(0, original.last_epoch), original.log_end_offset)
     log = SupposedMetadataLog(original, end.offset, end.offset, end.epoch)
-    twin = SupposedMember.of(member, now, original, log)
+    twin = SupposedMember.of(member, now, log)
     if twin.node.deadline() is None:
         return  # it shuts down, or a fetch is under way
     candidate = VoteRequest(

@@ -8,7 +8,6 @@ The references are the quorum-state file of the machine, the records of its log,
 """
 
 from collections.abc import Iterator, Mapping
-from copy import deepcopy
 from dataclasses import replace
 from typing import Final, Literal, NamedTuple
 
@@ -72,7 +71,8 @@ class QuorumRequests:
         role, voters = member.role, member.voters.current
         has_committed = isinstance(role, Leader) and role.high_watermark is not None
         state = (role, voters, has_committed, machine.durable_state)
-        if machine.node is None or self._asked_states.get(machine.name) == state or not copy.batches:
+        earlier_state = self._asked_states.get(machine.name, ())
+        if machine.node is None or earlier_state == state or not copy.batches:
             return
         self._asked_states[machine.name] = state
         own_disk = voters.directory_of(machine.node_id)
@@ -85,8 +85,9 @@ class QuorumRequests:
             return
         observed = MemberState(machine, member, log, copy, other_voters, directory, now)
         rested = observed.twin()
-        self._report(machine, role, first_flaw(election_flaws(observed, rested)))
-        self._report(machine, role, first_flaw(event_flaws(observed, rested)))
+        if earlier_state[:3] != state[:3]:
+            self._report(machine, role, first_flaw(election_flaws(observed, rested)))
+            self._report(machine, role, first_flaw(event_flaws(observed, rested)))
         self._ask(observed, rested.node, own_disk, "")
         if (other_process := restarted(observed)) is not None:
             self._report(machine, role, first_flaw(restart_flaws(observed, other_process)))
@@ -97,7 +98,7 @@ class QuorumRequests:
         twin, machine = member, state.machine
         for supposed in self._of(machine, member, state.log_end, [*state.other_voters], own_disk):
             if supposed.follows != "nothing":
-                twin = deepcopy(member, {id(state.original): state.original})
+                twin = member.twin()
             self._findings.compared(WOULD_OBEY, METADATA_TOPIC)
             if problem := _problem(twin, state.now, supposed):
                 sentence = (
