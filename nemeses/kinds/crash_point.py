@@ -15,10 +15,14 @@ from nemeses.mechanisms.service import kill_service, start_and_verify
 from nemeses.parameters import Choice, Parameter, Word
 from nemeses.ports import Host
 
-FILES: Final = (
-    "any", "segments", "truncations", "removals", "recovery-points", "high-watermarks", "log-starts",
-    "epochs", "producers", "quorum-state", "snapshots", "metadata", "compaction", "remote",
-)  # fmt: skip
+WEIGHTS: Final = {
+    "any": 1, "segments": 1, "truncations": 2, "removals": 3, "recovery-points": 1, "high-watermarks": 1,
+    "log-starts": 4, "epochs": 2, "producers": 2, "quorum-state": 3, "snapshots": 4, "metadata": 1, "compaction": 4,
+    "remote": 4,
+}  # fmt: skip
+"""How often a random schedule draws these files: about 1 by the share of stretches of 2 s in which a broker of `swarm`
+or `swarm-groups` has such an operation, at most 4."""
+FILES: Final = tuple(WEIGHTS)
 _ERROR: Final = "error"
 CRASHES: Final = ("kill-before", "kill-after", "power-loss-before", "power-loss-after", _ERROR)
 _NUMBER: Final = Parameter(
@@ -90,9 +94,11 @@ class CrashAtOperation(NodeKind[Power]):
 
     def draw(self, drawn: RandomDraw) -> dict[str, Any]:
         rng = drawn.rng()
+        (files,) = rng.choices(FILES, [*WEIGHTS.values()])
+        number = round(_NUMBER.draw(rng))
         return {
-            "files": rng.choice(FILES),
-            "number": round(_NUMBER.draw(rng)),
+            "files": files,
+            "number": number if WEIGHTS[files] == 1 else 1 + number // 4,  # few of the others come while it is in force
             "crash": rng.choice(CRASHES),
             "restarts": drawn.tear,
         }
