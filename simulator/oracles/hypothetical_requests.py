@@ -5,7 +5,7 @@ second. Its decision is a pure function, though: in states that a run reaches, b
 The questions change nothing.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
@@ -60,6 +60,8 @@ SUPPOSED_EPOCH = 0
 MATCHED = -1
 """The end of a log that need not be compared with its leader's."""
 
+UNUSED_ID: Final = 1 << 62
+"""The id of no producer: ids are given out from 0 on."""
 WITH_EPOCHS = 3
 """The version of AlterPartition that has the broker epoch of each ISR member."""
 
@@ -389,27 +391,46 @@ def _reconciled(partition: Partition, role: PartitionLeader, log: SupposedLog) -
     return None
 
 
-def would_append(rules: LogRules, replica: ObservedReplica, producers: ProducerState, batch: BatchSequence) -> None:
-    """After `batch`, the last one of a producer, a log refuses a batch of an older epoch, one behind a gap, and one
-    that starts a new epoch with another sequence than 0 (K98-2)."""
-    following = batch.next_sequence
-    for epoch, sequence in (
-        (batch.epoch - 1, following),
-        (batch.epoch, (following + 1) & MAX_SEQUENCE),
-        (batch.epoch + 1, 1),
-    ):
-        if epoch < 0:
+def would_append(
+    rules: LogRules, replica: ObservedReplica, producers: ProducerState, batches: Mapping[BatchSequence, int]
+) -> None:
+    """After `batches`, the last ones of a producer's epoch with their last offsets, a log recognizes each of them when
+    it comes again (K98-3). It refuses a batch of an older epoch (K98-4), one behind a gap, and one that starts a new
+    epoch, or the first epoch of a new producer, with another sequence than 0 (K98-2, K98-10)."""
+    *_, last = batches
+    following = last.next_sequence
+    gap, old = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INVALID_PRODUCER_EPOCH
+    answers: dict[BatchSequence, object] = {
+        BatchSequence(last.producer_id, last.epoch - 1, following, 0): old,
+        BatchSequence(last.producer_id, last.epoch, (following + 1) & MAX_SEQUENCE, 0): gap,
+        BatchSequence(last.producer_id, last.epoch + 1, 1, 0): gap,
+        **batches,
+    }
+    if replica.partition is not None and isinstance(replica.partition.role, PartitionLeader):
+        answers[BatchSequence(UNUSED_ID, 0, 1, 0)] = gap
+    for batch, expected in answers.items():
+        if batch.epoch < 0:
             continue
         rules.checked(PRODUCERS_DIFFER)
+        answer: object = None
         try:
-            producers.check([Sequenced(batch.producer_id, epoch, sequence, 0)])
-        except ProtocolError:
-            continue
-        sentence = (
-            f"{replica.name} would append sequence {sequence} in epoch {epoch} of producer {batch.producer_id} after "
-            f"sequence {batch.last_sequence} in epoch {batch.epoch}"
-        )
-        rules.report(PRODUCERS_DIFFER, sentence, {"node": replica.name, "producer": batch.producer_id})
+            written = producers.check([Sequenced(*batch)])
+            answer = None if written is None else written.last_offset
+        except ProtocolError as error:
+            answer = error.code
+        if answer != expected:
+            sentence = (
+                f"{replica.name} would answer {_outcome(answer)} to sequence {batch.sequence} in epoch {batch.epoch} "
+                f"of producer {batch.producer_id}, not {_outcome(expected)}; sequence {last.last_sequence} in epoch "
+                f"{last.epoch} is the last of producer {last.producer_id}"
+            )
+            rules.report(PRODUCERS_DIFFER, sentence, {"node": replica.name, "producer": batch.producer_id})
+            return
+
+
+def _outcome(answer: object) -> str:
+    """`answer`: an error, the offset of a duplicate, or None for an append."""
+    return answer.name if isinstance(answer, ErrorCode) else "an append" if answer is None else f"offset {answer}"
 
 
 def would_answer(rules: LogRules, reader: PartitionReader, leader: ObservedReplica) -> None:

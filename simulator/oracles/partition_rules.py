@@ -108,11 +108,13 @@ def look_at_producers(rules: LogRules, replica: ObservedReplica) -> None:
     start = log.segments[0].base_offset
     log_producers = _said_by(replica.copy)
     for producer_id, producer in log_producers.items():
-        last = producer.batches[-1]
-        first_sequence = (last.sequence - last.delta) & MAX_SEQUENCE
-        would_append(
-            rules, replica, log.producers, BatchSequence(producer_id, producer.epoch, first_sequence, last.delta)
-        )
+        batches = {
+            BatchSequence(
+                producer_id, producer.epoch, (last.sequence - last.delta) & MAX_SEQUENCE, last.delta
+            ): last.offset
+            for last in producer.batches
+        }
+        would_append(rules, replica, log.producers, batches)
     known_producers = {
         producer_id: KnownProducer(producer.epoch, tuple(Last(*written[:3]) for written in producer.batches))
         for producer_id, producer in log.producers

@@ -66,7 +66,7 @@ def test_a_leader_that_would_answer_another_epoch_is_found(
     where: str, answered: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(f"broker.replica.{where}.epoch_error", lambda *_: ErrorCode.NONE)
-    with SimulatedCluster(1, properties=QUICK, mutants=["late_vote_counted"]) as cluster:
+    with SimulatedCluster(1, properties=QUICK, mutants=["tier_above_hw"]) as cluster:
         cluster.run(lead(cluster))
     sentence = found(cluster)["request-would-be-answered"]
     assert sentence.endswith(f"leads in epoch 0, and would answer what names epoch 1: {', '.join(answered)}")
@@ -88,7 +88,7 @@ def test_a_leader_that_would_count_a_fetch_of_an_earlier_process_is_found(monkey
     for planted in (False, True):
         if planted:
             monkeypatch.setattr(PartitionLeader, "follower_fetched", count_any_fetch)
-        with SimulatedCluster(1, properties=QUICK, mutants=["late_vote_counted"]) as cluster:
+        with SimulatedCluster(1, properties=QUICK, mutants=["tier_above_hw"]) as cluster:
             cluster.run(counted(cluster))
         sentence = found(cluster).get("fetch-would-be-counted", "")
         assert ("had sent before it registered in epoch" in sentence) is planted
@@ -164,8 +164,24 @@ def _joins_anywhere(_: object) -> Callable[[PartitionLeader, int], bool]:
             "check",
             lambda _: lambda *_, **__: None,
             "producers-contradict-log",
-            "would append sequence",
+            "would answer an append",
             id="K98-2",
+        ),
+        pytest.param(
+            ProducerState,
+            "_written",
+            lambda _: lambda *_: None,
+            "producers-contradict-log",
+            "would answer OUT_OF_ORDER_SEQUENCE_NUMBER to sequence 0",
+            id="K98-3",
+        ),
+        pytest.param(
+            ProducerState,
+            "_next",
+            lambda of: lambda state, batch, **_: of(state, batch, any_first=True),
+            "producers-contradict-log",
+            "would answer an append to sequence 1 in epoch 0",
+            id="K98-10",
         ),
     ],
 )
@@ -190,7 +206,7 @@ def test_a_planted_bug_that_no_request_of_the_run_reaches_is_found(
     for planted in (False, True):
         if planted:
             monkeypatch.setattr(owner, name, change(getattr(owner, name)))
-        with SimulatedCluster(3, properties=QUICK, mutants=["late_vote_counted"]) as cluster:
+        with SimulatedCluster(3, properties=QUICK, mutants=["tier_above_hw"]) as cluster:
             cluster.run(story(cluster))
         assert (text in found(cluster).get(oracle, "")) is planted
 
