@@ -113,8 +113,8 @@ def document_of(
     head = {"name": f"{stem}{suffix}", "description": description}
     topology = {key: value for key, value in data.get("topology", {}).items() if key not in ("inventory", "node_root")}
     topology["nodes"] = drawn.topology.nodes
-    drawn_cell = next(each for each in drawn.cells if each.name == cell.name)
-    expected = replace(drawn_cell.expect, at_least=None)
+    expecting = next(each for each in drawn.cells if each.name == cell.name) if cell in campaign.cells else cell
+    expected = replace(expecting.expect, at_least=None)
     demands = {"upper_bound": "strict", **checks, "min_ok": 1, "min_queries": 0}
     if "use" in checks:  # the document may be written elsewhere
         demands["use"] = [str(campaign.path.parent.absolute() / use) for use in checks["use"]]
