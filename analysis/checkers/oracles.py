@@ -87,7 +87,9 @@ ANOMALIES: Final = (
     ),
     _unsafe(
         "lease-shared",
-        "A leader was elected, or committed, while the leader of an older epoch still had its lease.",
+        "A leader was elected, or committed, while the leader of an older epoch still had its lease, or the "
+        "controller would have let this happen: it did not know of a lease, or took a late commit for a proof that it "
+        "leads.",
         ("H31",),
     ),
     _unsafe(
@@ -118,8 +120,9 @@ ANOMALIES: Final = (
     ),
     _unsafe(
         "followed-unmatched",
-        "A follower started to fetch after a log prefix that differs from its leader's.",
-        ("H1", "K101-7"),
+        "A follower started to fetch after a log prefix that differs from its leader's, or a hypothetical one would "
+        "have started at a wrong offset of its leader's log.",
+        ("H1", "K101-7", "H29", "H34", *(f"K1023-{number}" for number in range(4, 11))),
     ),
     _unsafe(
         "served-in-recovery",
@@ -167,20 +170,13 @@ ANOMALIES: Final = (
     ),
     _unsafe(
         "quorum-request-would-be-taken",
-        "A member of the quorum would have taken a hypothetical Vote, BeginQuorumEpoch or Fetch that it must refuse, "
-        "or refused one that it must take.",
+        "A member of the quorum would have reacted wrongly to a hypothetical request, answer, restart or shutdown.",
         (
-            "K595-14",
-            "K595-16",
-            "K595-17",
-            "K595-18",
-            "K595-19",
-            "K595-24",
-            "K595-25",
-            "K595-34",
-            "K595-35",
-            "H22",
-            "H30",
+            *(
+                f"K595-{number}"
+                for number in (*range(12, 15), *range(16, 20), *range(21, 30), 32, 33, 34, 35, 36, 39, 42)
+            ),
+            *("K595-43", "K595-47", "H7", "H18", "H22", "H24", "H30"),
         ),
     ),
     _unsafe(
@@ -190,8 +186,9 @@ ANOMALIES: Final = (
     ),
     _unsafe(
         "producers-contradict-log",
-        "A replica's state of idempotent producers differs from the batches of its log.",
-        ("K98-6", "K98-7", "K98-8"),
+        "A replica's state of idempotent producers differs from the batches of its log, or its leader would have "
+        "answered a hypothetical batch wrongly.",
+        ("K98-3", "K98-4", "K98-6", "K98-7", "K98-8"),
     ),
     _unsafe(
         "sequence-gap",
