@@ -474,13 +474,14 @@ def _follower_flaws(state: MemberState, rested: SupposedMember, role: Follower) 
 
 
 def _divergences(state: MemberState) -> Iterator[tuple[OffsetAndEpoch, int]]:
-    """Where a leader's log may part from the member's, and to where the member must truncate its own then."""
+    """Where a leader's log may part from the member's, and to where the member must truncate its own then. Below the
+    start of its log the member knows no epochs: a leader sends its snapshot there."""
     batches, end = state.copy.batches, state.copy.end
     last_epoch = batches[-1].epoch
     yield OffsetAndEpoch(last_epoch, end - 1), end - 1
     earlier = [batch.epoch for batch in batches if batch.epoch < last_epoch]
-    if earlier:
-        own_end = next(batch.base for batch in batches if batch.epoch > earlier[-1])
+    own_end = next((batch.base for batch in batches if earlier and batch.epoch > earlier[-1]), 0)
+    if own_end > state.original.log_start_offset:
         yield OffsetAndEpoch(earlier[-1], own_end + FAR), own_end
         yield OffsetAndEpoch(last_epoch - 1, own_end - 1), own_end - 1
 
