@@ -54,7 +54,7 @@ class ControllerLeases:
         """The newest epoch in which a controller was active, and that controller."""
         self._processes: dict[str, ObservedProcess] = {}
         """By machine."""
-        self._known: tuple[float | None, ...] = ()
+        self._lease_ends: tuple[float | None, ...] = ()
         """The ends of all leases that the newest controller knew last."""
 
     def look(self, machine: MachineView) -> None:
@@ -77,9 +77,9 @@ class ControllerLeases:
         if epoch < 0 or (self._newest is not None and epoch < self._newest[0]):
             return
         self._newest = (epoch, machine)
-        known = tuple(map(node.controller.lease_ends_at, self._machines))
-        if known != self._known:
-            self._known = known
+        lease_ends = tuple(map(node.controller.lease_ends_at, self._machines))
+        if lease_ends != self._lease_ends:
+            self._lease_ends = lease_ends
             self._check(self._machines.values())
         if process.proven_at != node.controller.proven_at:
             process.proven_at = node.controller.proven_at

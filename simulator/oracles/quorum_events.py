@@ -18,6 +18,7 @@ from typing import Any, Final, TypeVar
 
 from broker.errors import ErrorCode
 from broker.log.log import PartitionLog
+from broker.protocol.schema import NO_ID
 from broker.quorum.effects import (
     AppendAsFollower,
     AppendVoters,
@@ -170,10 +171,10 @@ class MemberState:
     def cluster_id(self) -> str | None:
         return self.machine.image.cluster_id
 
-    def log(self, more: int = 0, *, durable: int = 0) -> SupposedMetadataLog:
-        """The member's log with some more records of its last epoch, `durable` of them on its disk."""
+    def log(self, records: int = 0, *, durable: int = 0) -> SupposedMetadataLog:
+        """The member's log with `records` more records of its last epoch, `durable` of them on its disk."""
         end = self.log_end
-        return SupposedMetadataLog(self.original, end.offset + more, end.offset + durable, end.epoch)
+        return SupposedMetadataLog(self.original, end.offset + records, end.offset + durable, end.epoch)
 
     def twin(self, log: SupposedMetadataLog | None = None) -> SupposedMember:
         return SupposedMember.of(self.member, self.now, log or self.log())
@@ -293,8 +294,9 @@ def _park(state: MemberState, twin: SupposedMember) -> bool:
 
 def _fetch(state: MemberState, role: Leader, voter: int, log_end: OffsetAndEpoch) -> FetchRequest:
     """A voter's fetch from this leader, with the disk that the log names."""
-    disk = twin_disk if (twin_disk := state.member.voters.current.directory_of(voter)).strip(b"\0") else b""
-    directory = disk or role.voters[voter].directory
+    directory = state.member.voters.current.directory_of(voter)
+    if directory == NO_ID:
+        directory = role.voters[voter].directory
     return FetchRequest(state.cluster_id, voter, role.epoch, log_end, 0.5, 1, directory)
 
 
@@ -331,9 +333,8 @@ def _commit_flaws(state: MemberState) -> Iterator[str]:
                 twin.received(_fetch(state, leader, voter, end))
                 counted += 1
             is_committed = leader.high_watermark == end.offset
-            if is_committed is not (counted >= majority) or (
-                is_committed and not twin.has(CommitEffect) and not counted > majority
-            ):
+            is_reported = twin.has(CommitEffect) or counted != majority
+            if is_committed is not (counted >= majority) or not is_reported:
                 has = f"with it on {counted} of {len(role.voters) + 1} disks"
                 yield f"{'commits' if is_committed else 'does not commit'} a record {has} (K595-36), after {mark}"
                 return
@@ -345,13 +346,13 @@ def _voter_change_flaws(state: MemberState) -> Iterator[str]:
     twin = state.twin(state.log(1, durable=1))
     role = twin.node.role
     assert isinstance(role, Leader)
-    replaced, *others = state.other_voters
-    if role.high_watermark is None or not others or not state.member.voters.current.keyed:
+    replaced, *live_voters = state.other_voters
+    if role.high_watermark is None or not live_voters or not state.member.voters.current.keyed:
         return
     twin.node.voters.appended(state.log_end.offset, state.member.voters.current)
     for _ in range(STANDING_ROUNDS):
         twin.now += state.machine.settings.seconds(FETCH_TIMEOUT)
-        for voter in others:
+        for voter in live_voters:
             twin.received(_fetch(state, role, voter, state.log_end))
     end = OffsetAndEpoch(role.epoch, state.log_end.offset + 1)
     twin.received(replace(_fetch(state, role, replaced, end), directory=OTHER_DISK))
@@ -517,8 +518,8 @@ def _candidate_flaws(state: MemberState, rested: SupposedMember) -> Iterator[str
     silent, voters, epoch = twin.copy(), twin.sent(VoteRequest), twin.node.role.epoch
     for voter, request in voters.items():
         silent.unanswered(voter, request)
-    again = silent.wait(silent.now + state.patience_s, lambda: bool(silent.sent(VoteRequest)))
-    if not again:
+    is_repeated = silent.wait(silent.now + state.patience_s, lambda: bool(silent.sent(VoteRequest)))
+    if not is_repeated:
         yield "asks for votes only once when no voter answers (K595-43)"
     lost = twin.copy()
     for voter, request in voters.items():
@@ -541,12 +542,12 @@ def _candidate_flaws(state: MemberState, rested: SupposedMember) -> Iterator[str
         requests = twin.sent(VoteRequest)
         if len(requests) != len(voters):
             return
-        role, (first, *rest) = twin.node.role, requests
+        role, (first, *later_voters) = twin.node.role, requests
         grant = VoteResponse(ErrorCode.NONE, None, role.epoch, True)
         stranger = max(*state.machine.settings.voters, state.machine.node_id) + 1
         late = replace(requests[first], epoch=role.epoch - 1, pre_vote=not is_binding)
         needless = twin.copy()
-        for voter in (stranger, *rest):
+        for voter in (stranger, *later_voters):
             needless.answered(voter, requests[first] if voter == stranger else late, grant)
         if needless.node.role is not None and type(needless.node.role) is not type(role):
             kind = "votes" if is_binding else "pre-votes"
