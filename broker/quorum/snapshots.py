@@ -56,6 +56,8 @@ class Snapshots:
         self._directory = directory
         self._whole: OffsetAndEpoch | None = None
         self._whole_until = 0.0
+        self._fetched_path: str | None = None
+        """The unfinished file of the snapshot that this process has fetched bytes of last."""
 
     def latest(self) -> OffsetAndEpoch | None:
         """The newest complete snapshot; None without one."""
@@ -103,7 +105,8 @@ class Snapshots:
 
     def append(self, snapshot: OffsetAndEpoch, position: int, data: bytes) -> None:
         """Append fetched bytes; position 0 starts a new file."""
-        file = self._disk.open(self._path(snapshot) + _PART, create=True)
+        self._fetched_path = self._path(snapshot) + _PART
+        file = self._disk.open(self._fetched_path, create=True)
         try:
             file.truncate(position)
             file.append([data])
@@ -175,11 +178,13 @@ class Snapshots:
         return snapshot
 
     async def remove_older(self, snapshot: OffsetAndEpoch) -> None:
-        """Remove all other snapshots, and unfinished ones."""
-        kept_name = self._path(snapshot).rpartition("/")[2]
+        """Remove all other snapshots, and unfinished ones except for the one that is being fetched: this node may take
+        a snapshot of its own meanwhile."""
+        kept_paths = (self._path(snapshot), self._fetched_path)
         for name in await opening(lambda: self._disk.list(self._directory)):
-            if name != kept_name and _NAME.fullmatch(name.removesuffix(_PART)):
-                self._disk.unlink(f"{self._directory}/{name}")
+            path = f"{self._directory}/{name}"
+            if path not in kept_paths and _NAME.fullmatch(name.removesuffix(_PART)):
+                self._disk.unlink(path)
 
     @property
     def _remedy(self) -> str:

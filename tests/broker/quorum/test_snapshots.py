@@ -94,8 +94,24 @@ async def test_only_the_newest_stays(tmp_path: Path) -> None:
     await store.write_durably(newer, [b"b"], None, 7)
     store.append(OffsetAndEpoch(epoch=2, offset=300), 0, b"begun")
     assert store.latest() == newer
-    await store.remove_older(newer)
+    await snapshots(tmp_path).remove_older(newer)  # of another process
     assert [path.name for path in (tmp_path / "log").iterdir()] == ["00000000000000000200-0000000004.checkpoint"]
+
+
+@pytest.mark.conforms("K595-7")
+async def test_an_own_snapshot_leaves_the_one_that_is_being_fetched(tmp_path: Path) -> None:
+    source, target = snapshots(tmp_path / "a"), snapshots(tmp_path / "b")
+    await source.write_durably(ID, [b"a" * 100, b"b" * 100], None, 7)
+    content = (tmp_path / "a" / NAME).read_bytes()
+    target.append(ID, 0, content[:100])
+    own = OffsetAndEpoch(epoch=2, offset=100)
+    await target.write_durably(own, [b"c"], None, 7)
+    await target.remove_older(own)
+    target.append(ID, 100, content[100:])
+    target.check(ID)
+    await target.finish(ID)
+    await target.remove_older(ID)
+    assert [path.name for path in (tmp_path / "b" / "log").iterdir()] == [Path(NAME).name]
 
 
 @pytest.mark.conforms("K595-6", "K595-7")
