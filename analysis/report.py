@@ -127,7 +127,7 @@ def render_run(run_dir: Path, standing: StoredVerdict | None = None) -> Path:
             besides=verdict.doubts if verdict.verdict == FAIL else (),
             css=_css(),
             worth=worth_of_run(verdict),
-            checks=[each for each in verdict.checks if page.has_replicas or each.verdict != NOT_APPLICABLE],
+            checks=[check for check in verdict.checks if page.has_replicas or check.verdict != NOT_APPLICABLE],
             figures=_figures(verdict.stats),
             fault_names={span.id: span.name for span in page.facts.faults},
             fault_rows=[_fault_row(fault) for fault in verdict.faults],

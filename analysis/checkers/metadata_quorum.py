@@ -174,13 +174,14 @@ def _against_earlier(run: QuorumTask, members: Sequence[QuorumMember]) -> Replic
             undecided.append(f"the earlier dump of {member.node} has no log of the metadata")
             continue
         marks = [] if clocks else [e["offset"] for e in member.events_named(HIGH_WATERMARK) if moment(e) < heals[0]]
-        mark = max(dump.committed, *marks, -1)
-        if dump.log.end < mark and member.node not in dumps.shortened:
+        reported, end = max(marks, default=-1), max(dump.log.end, dump.committed)
+        if end < reported and member.node not in dumps.shortened:
             undecided.append(
-                f"the earlier dump of {member.node} has metadata up to {dump.log.end}, and the node had reported "
-                f"that it was committed up to {mark}"
+                f"the earlier dump of {member.node} has metadata up to {end}, and the node had reported that it was "
+                f"committed up to {reported}"
             )
-        log = replace(dump.log, high_watermark=mark)
+        # The log may end before the newest snapshot: the node was about to start it again there.
+        log = replace(dump.log, high_watermark=min(dump.log.end, max(dump.committed, reported)))
         undecided += contradictory_epochs(log)
         anomalies += filter(None, (prefix_changes(log, later, deleted_to=INF, compacts=False).found,))
     return ReplicaReport(tuple(anomalies), tuple(undecided))

@@ -699,7 +699,7 @@ class RaftNode:
         a random source of its own. The `shared` objects are not copied."""
         core = self._core
         constants = (core.settings, core.mutants, core.voters, *(voters for _, voters in core.history.sets))
-        memo: dict[int, object] = {id(each): each for each in (*constants, *shared)}
+        memo: dict[int, object] = {id(part): part for part in (*constants, *shared)}
         return deepcopy(self, {**memo, id(core.log): log or core.log, id(core.rng): random.Random(0)})
 
     # --- inside

@@ -87,8 +87,8 @@ class MetadataLog:
             answer = await self._peers.request(leader, request, self.timeout_s)
         except (ConnectionError, TimeoutError):
             return []
-        found = [partition for each in answer.responses for partition in each.partitions]
-        return [read for partition in found if (read := _answer_of(partition)) is not None]
+        partition_answers = [partition for topic in answer.responses for partition in topic.partitions]
+        return [read for partition in partition_answers if (read := _answer_of(partition)) is not None]
 
     def _read_locally(self, topic_id: bytes, positions: Sequence[Position]) -> list[MetadataAnswer]:
         requests = [

@@ -113,7 +113,8 @@ def document_of(
     head = {"name": f"{stem}{suffix}", "description": description}
     topology = {key: value for key, value in data.get("topology", {}).items() if key not in ("inventory", "node_root")}
     topology["nodes"] = drawn.topology.nodes
-    expecting = next(each for each in drawn.cells if each.name == cell.name) if cell in campaign.cells else cell
+    drawn_cells = {drawn_cell.name: drawn_cell for drawn_cell in drawn.cells}
+    expecting = drawn_cells[cell.name] if cell in campaign.cells else cell
     expected = replace(expecting.expect, at_least=None)
     demands = {"upper_bound": "strict", **checks, "min_ok": 1, "min_queries": 0}
     if "use" in checks:  # the document may be written elsewhere

@@ -94,8 +94,8 @@ class Maker:
         """Make one run. Raises `Interrupted`; `UsageError` for a campaign that this world cannot run."""
         stamp = invocation_of(planned.id)
         self._runner.make_all(CampaignInvocation(planned.campaign, stamp, (planned,), (planned.id,)))
-        made = read_made(RunDirectory(self._store.campaign_dir(planned.campaign.name) / planned.id))
-        return replace(made, is_lawful=made.verdict.met and structs.replace(planned.cell.expect, at_least=1) == UNCLEAN)
+        run = read_made(RunDirectory(self._store.campaign_dir(planned.campaign.name) / planned.id))
+        return replace(run, is_lawful=run.verdict.met and structs.replace(planned.cell.expect, at_least=1) == UNCLEAN)
 
 
 def make_to_stay(store: Store, maker: Maker, campaign: Campaign, cell: str, seed: int) -> Made:

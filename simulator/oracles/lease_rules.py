@@ -93,11 +93,12 @@ class ControllerLeases:
         for machine in brokers:
             if machine.node is None or not machine.holds_lease or machine.excused(LEASE_SHARED):
                 continue
+            known_end = controller.node.controller.lease_ends_at(machine.node_id)
+            if known_end is None:
+                continue  # it is being replaced: a new leader beside it is found by `LeaseRules`
             now = controller.own_time if now is None else now
             self._findings.compared(LEASE_SHARED, METADATA_TOPIC)
-            remaining_s = machine.node.lease.ends_at - machine.own_time
-            known_end = controller.node.controller.lease_ends_at(machine.node_id)
-            known_s = 0.0 if known_end is None else known_end - now
+            remaining_s, known_s = machine.node.lease.ends_at - machine.own_time, known_end - now
             if known_s + ROUNDING_S < remaining_s * FASTEST:
                 sentence = (
                     f"{machine.name} has a lease for {remaining_s:.3f} s, and the controller {controller.name} may "

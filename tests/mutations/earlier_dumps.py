@@ -71,6 +71,16 @@ def _of_another_disk(run: Stored) -> None:
         run.text(f"nodes/n1/{place}/meta.properties", r"^directory\.id=.*$", f"directory.id={'A' * 21}g")
 
 
+def _half_of_the_metadata(run: Stored) -> None:
+    run.edit(METADATA, of_batches(lambda batches: batches[: len(batches) // 2]))
+
+
+def _before_a_snapshot(run: Stored) -> None:
+    """The snapshot is durable before the log is started again at its end."""
+    _half_of_the_metadata(run)
+    run.copy(f"{METADATA_DIRECTORY}/quorum-state", f"{METADATA_DIRECTORY}/{1 << 20:020d}-0000000001.checkpoint")
+
+
 def _shortened(at: Callable[[int], int]) -> Change:
     return lambda run: run.edit(SEGMENT, of_batches(lambda batches: batches[: at(len(batches))]))
 
@@ -159,6 +169,8 @@ def changes() -> Iterator[tuple[str, Change, Want]]:
         lambda run: run.edit(METADATA, of_batches(lambda them: [put(them[0], EPOCH_AT, ">i", 77), *them[1:]])),
         fails("prefix-changed"),
     )
+    yield "with half of the metadata", _half_of_the_metadata, DOUBT
+    yield "with half of the metadata, before its node starts from a snapshot", _before_a_snapshot, PASSES
     for directory in ("nodes/n2/earlier/log-0", METADATA_DIRECTORY):
         for what, entries in OTHER_EPOCHS.items():
             yield f"with {what} in {directory}", _epochs(f"{directory}/{EPOCHS}", *entries), unknown("epoch file")

@@ -114,7 +114,7 @@ def test_a_leader_that_would_not_resign_is_found(
     plant: Callable[[pytest.MonkeyPatch], None], how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)
-    with SimulatedCluster(1, 5, properties=QUICK, mutants=["late_vote_counted"]) as cluster:
+    with SimulatedCluster(1, 5, properties=QUICK, mutants=["tier_above_hw"]) as cluster:
         cluster.start()
         cluster.run(cluster.ready())
     (found,) = (finding for finding in cluster.watch.findings.found if finding.oracle == "leads-unheard")

@@ -154,7 +154,7 @@ UNHARMED = (
 )
 SEED: Final = defaultdict(
     lambda: 1,
-    {"first-sequence-after-restart": 14, "deleted-records": 2, "administration": 18},
+    {"first-sequence-after-restart": 14, "deleted-records": 2, "administration": 10},
 )
 
 

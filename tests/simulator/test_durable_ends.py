@@ -76,6 +76,6 @@ def test_a_flush_that_omits_a_segment_is_found(monkeypatch: pytest.MonkeyPatch) 
     _only_the_newest(monkeypatch)
     oracle = "committed-not-durable"
     cluster = storm(
-        1, "late_vote_counted", faults=["pause"], seconds=2.5, writers=10, properties=SEVERAL_SEGMENTS, until=oracle
+        1, "tier_above_hw", faults=["pause"], seconds=2.5, writers=10, properties=SEVERAL_SEGMENTS, until=oracle
     )
     assert oracle in {finding.oracle for finding in cluster.watch.findings.found}

@@ -190,7 +190,7 @@ def test_commits_of_a_coordinator_are_compared_with_disks(planted: bool, monkeyp
     if planted:
         monkeypatch.setattr(PartitionLog, "flush", counted)
     properties = {**SETTINGS, "log.flush.interval.messages": "1"}
-    with SimulatedCluster(0, properties=properties, mutants=["late_vote_counted"]) as cluster:
+    with SimulatedCluster(0, properties=properties, mutants=["tier_above_hw"]) as cluster:
 
         async def story() -> None:
             client, node = await begin(cluster)

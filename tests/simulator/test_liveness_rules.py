@@ -32,7 +32,7 @@ def found(
 ) -> tuple[set[str], dict[str, int]]:
     """What the oracles of liveness find, and how often they compared, in a cluster under load that `harm` is done to;
     it is given the leader's machine and a follower's, which does not control."""
-    with SimulatedCluster(seed, properties=SET, mutants=["late_vote_counted"]) as cluster:
+    with SimulatedCluster(seed, properties=SET, mutants=["tier_above_hw"]) as cluster:
 
         async def story() -> None:
             client = await started(cluster)

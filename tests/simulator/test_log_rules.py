@@ -39,7 +39,7 @@ def test_a_log_restarts_at_the_start_of_the_leaders_log(late: int, monkeypatch: 
         await begin(log, offset)
 
     monkeypatch.setattr(PartitionLog, "truncate_fully_and_start_at", begin_late)
-    with SimulatedCluster(1, properties={**QUICK, **SHORT_LOGS}, mutants=["late_vote_counted"]) as cluster:
+    with SimulatedCluster(1, properties={**QUICK, **SHORT_LOGS}, mutants=["tier_above_hw"]) as cluster:
 
         async def story() -> None:
             client = await started(cluster)
@@ -135,7 +135,7 @@ def test_a_segment_lost_in_recovery_is_distinguished_from_a_deleted_one(
     if forgets:
         monkeypatch.setattr(recovery, "base_offsets", without_the_first)
     properties = {**QUICK, "log.segment.bytes": "4096"}
-    with SimulatedCluster(1, properties=properties, mutants=["late_vote_counted"]) as cluster:
+    with SimulatedCluster(1, properties=properties, mutants=["tier_above_hw"]) as cluster:
 
         async def story() -> None:
             nonlocal restarted

@@ -236,7 +236,7 @@ def test_a_broker_with_wrong_producer_sequences_is_found(
 ) -> None:
     if is_broken:
         broken(monkeypatch)
-    with SimulatedCluster(1, properties={**QUICK, **FLUSHED}, mutants=["late_vote_counted"]) as cluster:
+    with SimulatedCluster(1, properties={**QUICK, **FLUSHED}, mutants=["tier_above_hw"]) as cluster:
 
         async def story() -> None:
             producer = await Producer.of(cluster, 3)
@@ -293,7 +293,7 @@ def test_a_broker_that_misreads_its_settings_is_found(
 ) -> None:
     if is_broken:
         broken(monkeypatch)
-    with SimulatedCluster(1, 5, properties={**QUICK, **FLUSHED}, mutants=["late_vote_counted"]) as cluster:
+    with SimulatedCluster(1, 5, properties={**QUICK, **FLUSHED}, mutants=["tier_above_hw"]) as cluster:
 
         async def story() -> None:
             client = await started(cluster)

@@ -78,5 +78,5 @@ def test_a_follower_that_would_start_elsewhere_is_found(
     plant: Plant, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)
-    (sentence,) = sentences("late_vote_counted")
+    (sentence,) = sentences("tier_above_hw")
     assert text in sentence

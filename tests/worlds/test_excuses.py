@@ -28,6 +28,8 @@ OF_DISKS = frozenset({Damage.UNSYNCED, Damage.SYNCED, Damage.DISK, Damage.NEWER_
 """The damage that a simulated machine notes."""
 OF_REMOTE_STORAGE = {name for name, kind in KINDS.items() if isinstance(kind, StoreKind | ObjectStoreKind)}
 """The kinds that need a cluster with remote storage."""
+AT_ONCE = {"crash-point": {"files": "any", "number": 1, "crash": "power-loss-before"}}
+"""Parameters with which a fault takes effect within a second."""
 FLUSHED = {**QUICK, "log.flush.interval.messages": "1", "min.insync.replicas": "2"}
 
 
@@ -57,7 +59,8 @@ def test_an_excuse_of_a_kind_applies_only_to_its_target(name: str, monkeypatch: 
         excused[view.name] = excused.get(view.name, set()) | found
 
     monkeypatch.setattr(MachineView, "damaged", note)
-    fault = Fault(name, (TARGET,), parameters=kind.draw(RandomDraw(0.5, "both", None)))
+    parameters = {**kind.draw(RandomDraw(0.5, "both", None)), **AT_ONCE.get(name, {})}
+    fault = Fault(name, (TARGET,), parameters=parameters)
     with SimulatedCluster(1, properties=QUICK) as cluster:
         nemesis = running(cluster)
         client = SimulatedClient(cluster.addresses)
@@ -88,7 +91,7 @@ def test_records_of_a_replaced_disk_still_count_against_its_node(
 ) -> None:
     """A leader counts what a follower had on the disk that is gone, and commits by it. A follower that had claimed more
     than its disk held is found all the same."""
-    with SimulatedCluster(1, properties=FLUSHED, mutants=["late_vote_counted"]) as cluster:
+    with SimulatedCluster(1, properties=FLUSHED, mutants=["tier_above_hw"]) as cluster:
 
         async def begin() -> tuple[str, str, str]:
             client = await started(cluster)
