@@ -33,9 +33,11 @@ class Row:
     def __str__(self) -> str:
         return self.act.__name__.replace("_", " ") + (", then a commit" if self.commit else "")
 
-    async def play(self, disk: Disk) -> File | None:
-        """Everything before the cut; what must stay open until then."""
+    async def play(self, disk: Disk, settle: Callable[[], None] = lambda: None) -> File | None:
+        """Everything before the cut; what must stay open until then. `settle` ends the writes that the act began: a
+        kernel starts some of them when a file is closed, and a commit that overtakes them leaves another table."""
         still_open = await self.act(disk)
+        settle()
         if self.commit:
             unrelated = disk.open(UNRELATED, create=True)
             unrelated.append([b"x"])
