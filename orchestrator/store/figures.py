@@ -25,14 +25,14 @@ def _stat(key: str) -> Callable[[RunRow], float | None]:
 
 
 def _rate(run: RunRow) -> float | None:
-    is_measured = run.duration_s > 0 and run.stats.get("appends") != 0  # a run without writes has no rate of them
+    is_measured = run.duration_s > 0 and run.stats.get("appends") != 0  # a run without changes has no rate of them
     return run.acknowledged / run.duration_s if is_measured else None
 
 
 FIGURES: Final = (
     Figure("latency", "median latency", "ms", True, _stat("latency_p50_ms")),
     Figure("latency-p99", "latency p99", "ms", True, _stat("latency_p99_ms")),
-    Figure("throughput", "acknowledged writes", "/s", False, _rate),
+    Figure("throughput", "acknowledged changes", "/s", False, _rate),
     Figure("outage", "longest outage", "s", True, _stat("longest_outage_s")),
     Figure("join", "time to join", "s", True, _stat("join_s")),
 )

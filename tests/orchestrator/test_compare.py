@@ -3,6 +3,7 @@
 import hashlib
 import json
 import random
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from analysis import report
 from orchestrator.store import comparison
 from orchestrator.store.comparison import interval_of
+from tests.analysis_pipeline.page_words import words_of_kafka
 from tests.orchestrator.stored_campaign import ask
 
 
@@ -176,10 +179,25 @@ def test_a_figure_that_one_side_has_not_measured_is_named(tmp_path: Path) -> Non
     figures = {each["figure"]: each for each in compared(before, after)["figures"]}
     assert {name: (each["before"], each["after"]) for name, each in figures.items()} == {
         "median latency": (10.5, None),
-        "acknowledged writes": (100.0, None),
+        "acknowledged changes": (100.0, None),
     }
     text = ask("compare", before, after, "--markdown").out
     assert text.count("| not measured | not tested: not measured after |") == 2
+
+
+def test_a_comparison_has_no_word_of_kafka_and_calls_changes_what_pages_call_them(tmp_path: Path) -> None:
+    stats = {"latency_p50_ms": 1.0, "latency_p99_ms": 9.0, "longest_outage_s": 0.5, "acknowledged": 1000}
+    sides = [
+        campaign(tmp_path / side, [1.0, 1.0], settings="nodes = 3\nworkload = 'own'\n", system="a store", stats=stats)
+        for side in "ab"
+    ]
+    page = tmp_path / "page.html"
+    forms = [ask("compare", *sides, *options).out for options in (["--page", page], ["--markdown"], ["--json"])]
+    labels = {label for label, _ in report._figures(stats)}  # noqa: SLF001 - the words of a run's page
+    for form in (*forms, page.read_text()):
+        assert words_of_kafka(form) == []
+        assert "acknowledged writes" not in form
+        assert "acknowledged changes" in labels & set(re.findall("acknowledged [a-z]+", form))
 
 
 def test_medians_are_averaged_over_cells(tmp_path: Path) -> None:

@@ -378,8 +378,8 @@ def test_measures_are_compared_within_a_world(
     ("changes", "measures"),
     [
         ({"stats": {}}, {"median latency"}),
-        ({"acknowledged": 0}, {"acknowledged writes"}),
-        ({"stats": {}, "duration_s": 0.0}, {"median latency", "acknowledged writes"}),
+        ({"acknowledged": 0}, {"acknowledged changes"}),
+        ({"stats": {}, "duration_s": 0.0}, {"median latency", "acknowledged changes"}),
     ],
 )
 @pytest.mark.parametrize("side", ["now", "then"])
