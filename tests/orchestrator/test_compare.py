@@ -185,7 +185,7 @@ def test_a_figure_that_one_side_has_not_measured_is_named(tmp_path: Path) -> Non
     assert text.count("| not measured | not tested: not measured after |") == 2
 
 
-def test_a_comparison_has_no_word_of_kafka_and_calls_changes_what_pages_call_them(tmp_path: Path) -> None:
+def test_a_comparison_has_the_words_of_pages_and_none_of_kafka(tmp_path: Path) -> None:
     stats = {"latency_p50_ms": 1.0, "latency_p99_ms": 9.0, "longest_outage_s": 0.5, "acknowledged": 1000}
     sides = [
         campaign(tmp_path / side, [1.0, 1.0], settings="nodes = 3\nworkload = 'own'\n", system="a store", stats=stats)
@@ -193,7 +193,7 @@ def test_a_comparison_has_no_word_of_kafka_and_calls_changes_what_pages_call_the
     ]
     page = tmp_path / "page.html"
     forms = [ask("compare", *sides, *options).out for options in (["--page", page], ["--markdown"], ["--json"])]
-    labels = {label for label, _ in report._figures(stats)}  # noqa: SLF001 - the words of a run's page
+    labels = {label for label, _ in report._figures(stats)}
     for form in (*forms, page.read_text()):
         assert words_of_kafka(form) == []
         assert "acknowledged writes" not in form
