@@ -91,30 +91,35 @@ class Mutex(Model):
 
 
 class SetModel(Model):
-    """A set that grows: `add` of an element, `read` of all elements (Knossos' `set`)."""
+    """A set: `add` of an element, `read` of all elements (Knossos' `set`), and `remove` of an element."""
 
-    functions: ClassVar = {"add": False, "read": True}
+    functions: ClassVar = {"add": False, "remove": False, "read": True}
 
     def initial(self, form: Any) -> frozenset[str]:
         return frozenset() if form is None else _elements(form)
 
     def values(self, f: str, argument: Any, answer: Any, *, is_answered: bool) -> tuple[Hashable, Hashable]:
-        if f == "add":
+        if f != "read":
             return super().values(f, argument, answer, is_answered=is_answered)
         return None, _elements(answer) if is_answered else None
 
     def step(self, state: frozenset[str], operation: ModelOperation) -> Iterable[frozenset[str]]:
-        if operation.f == "add":
-            return (state | {operation.argument},)  # type: ignore[arg-type]
-        return (state,) if operation.answer == state else ()
+        if operation.f == "read":
+            return (state,) if operation.answer == state else ()
+        change: set[Any] = {operation.argument}
+        return (state - change if operation.f == "remove" else state | change,)
 
     def may_answer(self, state: Any, operation: ModelOperation, between: Iterable[ModelOperation]) -> bool:
-        del between  # elements are added, and never removed
-        return bool(state <= operation.answer)
+        if state == operation.answer:
+            return True
+        needed = {("remove", element) for element in state - operation.answer}
+        needed |= {("add", element) for element in operation.answer - state}
+        return needed <= {(each.f, each.argument) for each in between}
 
     def shown(self, operations: Sequence[ModelOperation]) -> Iterable[Hashable]:
         reads = (operation for operation in operations if operation.answer is not None)
-        return {element for read in reads for element in read.answer}  # type: ignore[attr-defined]
+        elements: set[Hashable] = {element for read in reads for element in read.answer}  # type: ignore[attr-defined]
+        return elements | {operation.argument for operation in operations if operation.f == "remove"}
 
 
 class FifoQueue(Model):

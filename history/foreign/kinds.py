@@ -66,7 +66,7 @@ MODELS_OF: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(("acquire", "release"), ("mutex",)),
     "add": ("set", "counter", "set-full", "counter-bounds", "eventual-counter"),
     "broadcast": ("set-full",),
-    "remove": ("set-full",),
+    "remove": ("set", "set-full"),
     **dict.fromkeys(("enqueue", "dequeue"), ("fifo-queue", "unordered-queue", "total-queue")),
     "drain": ("total-queue",),
     "transfer": ("bank",),

@@ -28,7 +28,7 @@ def drawn(f: str, argument: st.SearchStrategy[Any], answer: st.SearchStrategy[An
 NONE = st.none()
 CALLS: dict[str, st.SearchStrategy[Any]] = {
     "mutex": drawn("acquire", NONE, NONE) | drawn("release", NONE, NONE),
-    "set": drawn("add", VALUES, NONE) | drawn("read", NONE, st.frozensets(VALUES)),
+    "set": drawn("add", VALUES, NONE) | drawn("remove", VALUES, NONE) | drawn("read", NONE, st.frozensets(VALUES)),
     "fifo-queue": drawn("enqueue", VALUES, NONE) | drawn("dequeue", NONE, VALUES | st.just("nil")),
     "unordered-queue": drawn("enqueue", VALUES, NONE) | drawn("dequeue", NONE, VALUES | st.just("nil")),
     "counter": drawn("add", NUMBERS, NONE) | drawn("read", NONE, NUMBERS),
@@ -128,6 +128,11 @@ def test_the_search_leaves_out_unanswered_adds_that_no_read_shows() -> None:
     adds = [operation(number, "add", str(number), None, 0, INF) for number in range(40)]
     reads = [operation(40 + at, "read", None, frozenset({"3"} if at else ()), 10 * at, 10 * at + 1) for at in range(4)]
     assert search(MODELS["set"], frozenset(), [*adds, *reads], 100) is not None
+
+
+def test_a_removal_of_unknown_outcome_explains_that_no_read_shows_the_element() -> None:
+    removal = operation(2, "remove", "1", None, 1, INF)
+    assert search(MODELS["set"], frozenset(), [ADD, removal, READ._replace(answer=frozenset())], 100) is not None
 
 
 def test_concurrent_appends_are_ordered_by_the_next_answer() -> None:
