@@ -181,8 +181,9 @@ ANOMALIES: Final = (
     ),
     _unsafe(
         "commit-would-be-taken",
-        "A coordinator would have accepted a hypothetical OffsetCommit of another generation than its group's.",
-        ("CG-1",),
+        "A coordinator of groups would have answered a hypothetical request of a client wrongly, or have missed the "
+        "end of a session or of a rebalance.",
+        ("CG-1", "CG-2", "CG-3", "CG-4"),
     ),
     _unsafe(
         "producers-contradict-log",

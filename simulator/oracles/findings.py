@@ -148,3 +148,11 @@ class OracleFindings:
 def members_text(nodes: Iterable[int]) -> str:
     """The members of a set of replicas, for people."""
     return str(members) if (members := [*nodes]) else "empty"
+
+
+def first_flaw(flaws: Iterable[str]) -> str:
+    """The first of some flaws, or how the process would end; empty without a flaw."""
+    try:
+        return next(iter(flaws), "")
+    except Exception as error:  # the process would end
+        return f"would end with {type(error).__name__}: {error}"

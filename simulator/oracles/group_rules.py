@@ -2,7 +2,8 @@
 offsets.
 
 A late commit of an earlier generation overwrites a later one, but a group's history looks valid: the member that
-commits the lower offset seems to be the last one. So the coordinator is asked about each generation in its log.
+commits the lower offset seems to be the last one. So supposed clients go on from generations of the log
+(`group_events`).
 
 An offset that is shown before it is committed, or is not shown though it is, harms a group only if a member asks just
 then, or when the coordinator is replaced. So the offsets that each coordinator would show are compared with its log at
@@ -14,21 +15,11 @@ not know it, and could give the same partitions to others.
 """
 
 from collections.abc import Iterator
-from random import Random
 
 from broker.coordinator.led_partition import LedPartition
 from broker.coordinator.offsets_topic import OFFSETS_TOPIC
-from broker.errors import ErrorCode
-from broker.groups.group_effects import AppendEffect, Effect, GroupReply
-from broker.groups.group_settings import GroupSettings
 from broker.groups.shard import Shard
 from broker.log.log import PartitionLog
-from broker.protocol.messages.group_apis import (
-    HeartbeatRequest,
-    HeartbeatResponse,
-    SyncGroupRequest,
-    SyncGroupResponse,
-)
 from broker.protocol.messages.group_records import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -37,16 +28,14 @@ from broker.protocol.messages.group_records import (
     read_record,
 )
 from broker.protocol.messages.offset_apis import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
     OffsetFetchRequestGroup,
 )
-from broker.protocol.schema import Topic
 from broker.replica.leader import PartitionLeader
 from broker.replica.partition import Partition
 from history.kafka.record_batches import ReadRecord, batches_in, records_in
 from simulator.client import BY_TURNS
-from simulator.oracles.findings import ASSIGNMENT_DIFFERS, OFFSETS_DIFFER, WOULD_TAKE, OracleFindings
+from simulator.oracles.findings import ASSIGNMENT_DIFFERS, OFFSETS_DIFFER, WOULD_TAKE, OracleFindings, first_flaw
+from simulator.oracles.group_events import generation_flaws
 from simulator.oracles.machine_view import MachineView
 
 Offsets = dict[tuple[str, int], int]
@@ -69,6 +58,7 @@ class GroupRules:
         """By partition and group, the last generation in those records."""
         self._shown: dict[tuple[str, int], Shown] = {}
         """By machine and partition, the state in which its coordinator was asked last."""
+        self._asked_forms: set[tuple[tuple[bool, bool], ...]] = set()
 
     def look(self, machine: MachineView, partition: Partition) -> None:
         """Check a led partition of the groups' log: what was committed there since the last check."""
@@ -154,37 +144,21 @@ class GroupRules:
                     self._findings.report(ASSIGNMENT_DIFFERS, OFFSETS_TOPIC, index, sentence, witness)
 
     def _asked(self, machine: MachineView, partition: Partition, record: ReadRecord) -> None:
-        read = read_record(record.key or b"", record.value)
-        if read is None or not isinstance(read[0], GroupMetadataKey) or not isinstance(read[1], GroupMetadataValue):
-            return
-        group, metadata = read[0].group, read[1]
-        for generation in (metadata.generation - 1, metadata.generation + 1) if metadata.members else ():
-            member = metadata.members[0]
-            of_member = (group, generation, member.member_id, member.group_instance_id)
-            place = Topic("any", [OffsetCommitRequestPartition(0, 0, -1, "")])
-            shard = Shard(GroupSettings(), Random(0), lambda: -1, lambda *_: True)
-            shard.replay(record.key or b"", record.value)
-            effects = {
-                "a commit": shard.commit(0.0, 0, OffsetCommitRequest(*of_member, topics=[place])),
-                "a SyncGroup": shard.sync(0.0, 0, SyncGroupRequest(*of_member)),
-                "a heartbeat": shard.heartbeat(0.0, 0, HeartbeatRequest(*of_member)),
-            }
-            for kind, answers in effects.items():
+        """Ask how the group would go on, once for each form: which of its members are static, and which one leads."""
+        match read_record(record.key or b"", record.value):
+            case (GroupMetadataKey() as its, GroupMetadataValue() as generation):
+                form = tuple(
+                    (member.group_instance_id is not None, member.member_id == generation.leader)
+                    for member in generation.members
+                )
+                if form in self._asked_forms:
+                    return
+                self._asked_forms.add(form)
                 self._findings.compared(WOULD_TAKE, OFFSETS_TOPIC)
-                if any(map(_is_consent, answers)):
-                    sentence = (
-                        f"group {group} is in generation {metadata.generation}, and {machine.name} would take {kind} "
-                        f"of generation {generation} from its member {member.member_id}"
-                    )
-                    witness = {"node": machine.name, "group": group, "asked": generation}
+                if flaw := first_flaw(generation_flaws(its.group, generation)):
+                    sentence = f"group {its.group} is in generation {generation.generation}, and {machine.name} {flaw}"
+                    witness = {"node": machine.name, "group": its.group, "generation": generation.generation}
                     self._findings.report(WOULD_TAKE, OFFSETS_TOPIC, partition.index, sentence, witness)
-
-
-def _is_consent(effect: Effect) -> bool:
-    """Whether a coordinator takes a request: it writes what it says, or answers it without an error."""
-    if isinstance(effect, GroupReply) and isinstance(effect.response, SyncGroupResponse | HeartbeatResponse):
-        return effect.response.error_code == ErrorCode.NONE
-    return isinstance(effect, AppendEffect)
 
 
 def _shares(generation: GroupMetadataValue | None) -> list[bytes]:

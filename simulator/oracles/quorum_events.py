@@ -11,7 +11,7 @@ The references are the quorum-state file of the machine, the records of its log,
 
 import math
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
@@ -642,11 +642,3 @@ def observer_flaws(member: RaftNode, now: float, original: PartitionLog, until: 
         return
     if fetched_at < until - 2:
         yield f"looks for no leader any more after {fetched_at - now:.1f} s (K595-42)"
-
-
-def first_flaw(flaws: Iterable[str]) -> str:
-    """The first of some flaws, or how the process would end; empty without a flaw."""
-    try:
-        return next(iter(flaws), "")
-    except Exception as error:  # the process of the member would end
-        return f"would end with {type(error).__name__}: {error}"

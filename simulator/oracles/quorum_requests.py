@@ -28,7 +28,7 @@ from broker.quorum.messages import (
 from broker.quorum.raft_node import RaftNode
 from broker.quorum.roles import Leader, Role
 from broker.quorum.wire import METADATA_TOPIC, PARTITION
-from simulator.oracles.findings import WOULD_OBEY, OracleFindings
+from simulator.oracles.findings import WOULD_OBEY, OracleFindings, first_flaw
 from simulator.oracles.log_copy import CopiedLog
 from simulator.oracles.machine_view import MachineView
 from simulator.oracles.quorum_events import (
@@ -37,7 +37,6 @@ from simulator.oracles.quorum_events import (
     MemberState,
     election_flaws,
     event_flaws,
-    first_flaw,
     observer_flaws,
     restart_flaws,
     restarted,

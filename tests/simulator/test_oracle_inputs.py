@@ -60,10 +60,16 @@ ASKED = {
     "broker.groups.group_settings": {"GroupSettings"},
     "broker.groups.group_effects": {"AppendEffect", "Effect", "GroupReply"},
     "broker.protocol.messages.broker_apis": {"BrokerRegistrationRequest", "Listener"},
+    "broker.groups.group": {"ConnectedClient"},
     "broker.protocol.messages.group_apis": {
         "HeartbeatRequest",
-        "HeartbeatResponse",
+        "JoinGroupRequest",
+        "JoinGroupRequestProtocol",
+        "JoinGroupResponse",
+        "LeaveGroupRequest",
+        "MemberIdentity",
         "SyncGroupRequest",
+        "SyncGroupRequestAssignment",
         "SyncGroupResponse",
     },
     "broker.protocol.messages.partition_apis": {
@@ -75,6 +81,7 @@ ASKED = {
     "broker.protocol.messages.offset_apis": {
         "OffsetCommitRequest",
         "OffsetCommitRequestPartition",
+        "OffsetCommitResponse",
         "OffsetFetchRequestGroup",
     },
     "broker.protocol.messages.metadata_records": {
@@ -83,7 +90,7 @@ ASKED = {
         "PartitionChangeRecord",
         "encode_record",
     },
-    "broker.protocol.schema": {"NO_ID", "Topic"},
+    "broker.protocol.schema": {"NO_ID", "Message", "Topic"},
     "broker.quorum.effects": {
         "AppendAsFollower",
         "AppendVoters",
@@ -135,9 +142,11 @@ NAMES_AND_FORMATS = {
     "broker.protocol.messages.group_records": {
         "GroupMetadataKey",
         "GroupMetadataValue",
+        "MemberMetadata",
         "OffsetCommitKey",
         "OffsetCommitValue",
         "read_record",
+        "record",
     },
     "broker.quorum.wire": {"METADATA_TOPIC", "PARTITION"},
     "broker.server.node_directory": {"METADATA_DIRECTORY"},

@@ -6,8 +6,8 @@ from broker.errors import ErrorCode
 from broker.groups.shard import Shard
 from broker.protocol.messages.group_records import OffsetCommitKey, read_record
 from simulator.cluster import SimulatedCluster
+from tests.simulator.test_group_events import commit_and_go_on
 from tests.simulator.test_groups import SETTINGS, begin
-from tests.simulator.test_hypothetical_commits import commit_and_go_on
 from tests.simulator.test_oracles import planted
 
 ORACLE = "offsets-contradict-log"
