@@ -54,6 +54,8 @@ MOST_STEPS: Final = 200
 """How often the clock of a copy is moved to its next deadline: a defect may set one that never passes."""
 STANDING_ROUNDS: Final = 4
 """How long a member without a leader may wait before it stands, in times that the loss of a leader takes."""
+FETCH_TIMEOUTS: Final = 1.5
+"""How long a leader may lead without the fetches of a majority, in fetch timeouts."""
 FAR: Final = 1_000
 """How many records a supposed log has more than the member's."""
 OTHER_DISK: Final = bytes(15) + b"\xff"
@@ -401,6 +403,40 @@ def _end_flaws(state: MemberState, rested: SupposedMember) -> Iterator[str]:
     twin.effects = twin.node.tick(twin.now + state.patience_s)
     if twin.has(Send):
         yield "repeats its resignation (K595-32)"
+
+
+def unheard_flaws(state: MemberState) -> Iterator[str]:
+    """A leader resigns when no majority has fetched from it for too long (K595-43, H19). Observers do not count, nor
+    does a fetch with a voter's id from another disk than the voter's."""
+    role, voters = state.member.role, state.member.voters.current
+    assert isinstance(role, Leader)
+    few = state.other_voters[: voters.majority - 2]
+    fetches = [_fetch(state, role, voter, state.log_end) for voter in state.other_voters]
+    highest_id = max(*state.machine.settings.voters, state.machine.node_id)
+    strangers = [replace(fetches[0], replica_id=highest_id + number) for number in range(1, len(fetches) + 2)]
+    if voters.keyed:
+        strangers += [replace(fetch, directory=OTHER_DISK) for fetch in fetches]
+    longest_s = FETCH_TIMEOUTS * state.machine.settings.seconds(FETCH_TIMEOUT)
+    for condition, requests in (
+        ("without a fetch", []),
+        (f"for the fetches of {few} alone, of {len(fetches) + 1} voters", fetches[: len(few)]),
+        (f"for the fetches of {few} and of others, which are not voters", [*fetches[: len(few)], *strangers]),
+    ):
+        if _leads_on(state.twin(), requests, longest_s + ROUNDING_S):
+            yield f"would lead on {condition}, for longer than {longest_s:.3f} s"
+            return
+
+
+def _leads_on(twin: SupposedMember, requests: Sequence[FetchRequest], time_s: float) -> bool:
+    """Whether a leader that gets these fetches again and again leads for longer than this."""
+    end = twin.now + time_s
+    while isinstance(twin.node.role, Leader) and twin.now < end:
+        for request in requests:
+            twin.received(request)
+        pause = min(end, twin.now + time_s / 4)
+        twin.wait(pause, lambda: not isinstance(twin.node.role, Leader))
+        twin.now = max(twin.now, pause)
+    return isinstance(twin.node.role, Leader)
 
 
 # --- followers

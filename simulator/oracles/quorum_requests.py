@@ -28,7 +28,7 @@ from broker.quorum.messages import (
 from broker.quorum.raft_node import RaftNode
 from broker.quorum.roles import Leader, Role
 from broker.quorum.wire import METADATA_TOPIC, PARTITION
-from simulator.oracles.findings import WOULD_OBEY, OracleFindings, first_flaw
+from simulator.oracles.findings import LEADS_ON, WOULD_OBEY, OracleFindings, first_flaw
 from simulator.oracles.log_copy import CopiedLog
 from simulator.oracles.machine_view import MachineView
 from simulator.oracles.quorum_events import (
@@ -40,6 +40,7 @@ from simulator.oracles.quorum_events import (
     observer_flaws,
     restart_flaws,
     restarted,
+    unheard_flaws,
 )
 
 TICKET: Final = -1
@@ -87,6 +88,9 @@ class QuorumRequests:
         if earlier_state[:3] != state[:3]:
             self._report(machine, role, first_flaw(election_flaws(observed, rested)))
             self._report(machine, role, first_flaw(event_flaws(observed, rested)))
+            if isinstance(role, Leader):
+                self._findings.compared(LEADS_ON, METADATA_TOPIC)
+                self._report(machine, role, first_flaw(unheard_flaws(observed)), LEADS_ON)
         self._ask(observed, rested.node, own_disk, "")
         if (other_process := restarted(observed)) is not None:
             self._report(machine, role, first_flaw(restart_flaws(observed, other_process)))
@@ -106,12 +110,12 @@ class QuorumRequests:
                 self._report(machine, member.role, sentence)
                 return
 
-    def _report(self, machine: MachineView, role: Role, problem: str) -> None:
+    def _report(self, machine: MachineView, role: Role, problem: str, oracle: str = WOULD_OBEY) -> None:
         """`problem`: the end of a sentence about the member; empty without a problem."""
         if problem:
             sentence = f"{machine.name}, {role.name} in epoch {role.epoch}, {problem}"
             witness = {"node": machine.name, "epoch": role.epoch, "role": role.name}
-            self._findings.report(WOULD_OBEY, METADATA_TOPIC, PARTITION, sentence, witness)
+            self._findings.report(oracle, METADATA_TOPIC, PARTITION, sentence, witness)
 
     def _of(
         self, machine: MachineView, member: RaftNode, log_end: OffsetAndEpoch, other_voters: list[int], own_disk: bytes

@@ -15,7 +15,6 @@ and other oracles compare each state only with an earlier one of the same node.
 
 import math
 from collections.abc import Iterator, Mapping
-from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -24,9 +23,8 @@ from broker.controller.image_records import records_of
 from broker.errors import ProtocolError, StartupError
 from broker.log.log import PartitionLog
 from broker.protocol.messages.metadata_records import NO_LEADER, encode_record
-from broker.quorum.leading import Leading
 from broker.quorum.messages import OffsetAndEpoch
-from broker.quorum.roles import Leader, ReplicaProgress
+from broker.quorum.roles import Leader
 from broker.quorum.runner import QuorumRunner
 from broker.quorum.snapshots import Snapshots
 from broker.quorum.voters import VoterSet
@@ -37,7 +35,6 @@ from simulator.oracles.excuses import LogBeforeDamage
 from simulator.oracles.findings import (
     BAD_MARK,
     EPOCH_FELL,
-    LEADS_ON,
     MARK_FELL,
     NO_MAJORITY,
     NO_VOTES,
@@ -52,7 +49,6 @@ from simulator.oracles.log_copy import CopiedBatch, CopiedLog
 from simulator.oracles.log_rules import LogRules
 from simulator.oracles.machine_view import MachineView
 from simulator.oracles.quorum_requests import QuorumRequests
-from simulator.oracles.settings import FETCH_TIMEOUT
 
 
 class SnapshotState(NamedTuple):
@@ -200,69 +196,6 @@ def _differences(expected: SnapshotState, actual: SnapshotState) -> Iterator[Dif
                 yield Difference(f"{kind} {key}", str(ours.get(key)), str(theirs.get(key)))
 
 
-FETCH_TIMEOUTS = 1.5
-ROUNDING_S = 0.001
-
-
-@dataclass
-class FetchTimer:
-    """A leader's timer at the last check."""
-
-    role: Leader
-    rings_at: float | None
-
-
-class CheckQuorumRules:
-    """Checks the leaders of one metadata log; `rules`: that log's."""
-
-    def __init__(self, rules: LogRules) -> None:
-        self._rules = rules
-        self._seen: dict[str, FetchTimer] = {}
-
-    def look(self, machine: MachineView, role: Leader, leading: Leading, voters: int) -> None:
-        """Check a leader whose code has run. `voters`: the number of voters."""
-        timer, rings_at = self._seen.get(machine.name), role.check_quorum_at
-        if timer is not None and timer.role is role and timer.rings_at == rings_at:
-            return
-        self._seen[machine.name] = FetchTimer(role, rings_at)
-        if voters > 1 and (timer is None or timer.role is not role):
-            self._began(machine, role, leading, voters)
-        if rings_at is not None and machine.node is not None:
-            longest = FETCH_TIMEOUTS * machine.settings.seconds(FETCH_TIMEOUT)
-            remaining_s = rings_at - machine.own_time
-            if remaining_s > longest + ROUNDING_S:
-                self._report(machine, role, f"for {remaining_s:.3f} s without a fetch, and may for {longest:.3f} s")
-            rings_first = role.deadline()
-            if rings_first is None or rings_first > rings_at:
-                self._report(machine, role, f"when its time is up: it looks at the clock at {rings_first}")
-
-    def _began(self, machine: MachineView, role: Leader, leading: Leading, voters: int) -> None:
-        """Let a copy of the leader receive repeated fetches, from too few voters and from many non-voters."""
-        self._rules.checked(LEADS_ON)
-        majority, voter_ids = voters // 2 + 1, list(role.voters)
-        if role.check_quorum_at is None:
-            self._report(machine, role, "for ever without a fetch")
-            return
-        few, twin = voter_ids[: majority - 2], deepcopy(role)
-        twin.heard_from.clear()
-        # Some have a voter's id, like a voter whose disk was replaced.
-        strangers = [twin.observer(replica) for replica in (*voter_ids, *range(-voters, 0))]
-        cases = (
-            (f"for the fetches of {few} alone, of {voters} voters", [twin.voters[voter] for voter in few]),
-            (f"for the fetches of {few} and of others, which are not voters", [*strangers, ReplicaProgress()]),
-        )
-        for condition, heard in cases:
-            for replica in (*heard, *heard):
-                leading.heard_from(math.inf, twin, replica)
-            if twin.check_quorum_at == math.inf:
-                self._report(machine, role, condition)
-                return
-
-    def _report(self, machine: MachineView, role: Leader, condition: str) -> None:
-        sentence = f"{machine.name} leads epoch {role.epoch}, and would lead on {condition}"
-        self._rules.report(LEADS_ON, sentence, {"node": machine.name, "epoch": role.epoch})
-
-
 NO_NODE = -1
 STANDS = ("candidate", "leader")
 """The roles of a node that has voted for itself."""
@@ -291,7 +224,6 @@ class QuorumRules:
             for node_id, machine in machines.items()
         }
         self._snapshots = SnapshotRules(self._rules)
-        self._check_quorum = CheckQuorumRules(self._rules)
         self._requests = QuorumRequests(findings)
         self._named: dict[CopiedBatch, tuple[int, ...]] = {}
         """The voters that records of any log have named."""
@@ -308,8 +240,6 @@ class QuorumRules:
         log = machine.node.metadata_log if machine.node is not None else None
         if log is None or not quorum.has_started:  # before that the log may start before its snapshot
             return
-        if isinstance(role, Leader):
-            self._check_quorum.look(machine, role, quorum.member.leading, len(self._voters_of(member)))
         mark = role.high_watermark if isinstance(role, Leader) else None
         if mark is None and member.led:  # it may have committed more, and resigned, since the last check
             mark = quorum.high_watermark
