@@ -136,11 +136,13 @@ def text_of(form: Any) -> str:
 
 
 def form_of_json(value: Any) -> Any:
-    """A value of JSON as a form of EDN."""
+    """A value of JSON as a form of EDN. Raises ValueError for half a character, which JSON can express."""
+    if isinstance(value, str):
+        return _whole(value)
     if isinstance(value, list):
         return [form_of_json(element) for element in value]
     if isinstance(value, dict):
-        keys = [int(key) if re.fullmatch("0|-?[1-9][0-9]*", key) else key for key in value]
+        keys = [int(key) if re.fullmatch("0|-?[1-9][0-9]*", key) else _whole(key) for key in value]
         pairs = zip(keys, value.values(), strict=True)
         return FormMap({text_of(key): (key, form_of_json(element)) for key, element in pairs})
     return Atom(repr(value)) if isinstance(value, float) else value

@@ -151,7 +151,11 @@ def name_of(form: Any) -> str | None:
 def _written(path: Path, notation: str, plain: Plain, model: str) -> Iterator[tuple[int, dict[str, Any]]]:
     """The line of each event, and the fields that it states."""
     if notation == JSON:
-        yield from ((number, _of_object(members, model)) for number, members in _objects(path))
+        for number, members in _objects(path):
+            try:
+                yield number, _of_object(members, model)
+            except ValueError as error:
+                raise ForeignError(path, number, f"is not JSON ({error})") from error
     elif notation == TEXT:
         yield from ((number, _of_line(path, number, line)) for number, line in lines_of(path) if line.strip())
     else:

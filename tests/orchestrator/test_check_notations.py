@@ -242,6 +242,24 @@ BAD = {
         )
         for model in ("fifo-queue", "unordered-queue", "total-queue")
     },
+    "half a character": (
+        "h.json",
+        READ_INVOKED.replace("null", r'{"a": ["\ud800"]}'),
+        (),
+        "h.json:1: is not JSON (it has an",
+    ),
+    "half a character in a key": (
+        "h.json",
+        READ_INVOKED.replace("null", r'{"\ud800": 1}'),
+        (),
+        "h.json:1: is not JSON (it",
+    ),
+    "half a character in an error": (
+        "h.json",
+        READ_INVOKED.replace("null}", r'1, "error": "\ud800"}'),
+        (),
+        "h.json:1: is not",
+    ),
     "an open object": ("h.json", '[{"type":\n', (), "h.json:1: is not JSON (the object that starts here"),
     "an open array": ("h.json", f"[{READ_INVOKED}\n", (), "h.json: is not JSON (the array of events does not end"),
     "an open array of two lines": ("h.json", f"[\n{READ_INVOKED},\n", (), "the array of events does not end"),
