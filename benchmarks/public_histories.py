@@ -79,7 +79,7 @@ def main() -> int:
 
 
 def _answers(paths: list[Path], published: Published) -> Iterator[str]:
-    """The verdicts; `refused` for a file that is no history."""
+    """The verdicts; `refused` for a file that is not a history."""
     for path in paths:
         with tempfile.TemporaryDirectory() as scratch, contextlib.redirect_stdout(io.StringIO()) as output:
             brownout(["check", "--json", "--out", scratch, *published.options, str(path)])

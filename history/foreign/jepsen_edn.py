@@ -382,7 +382,7 @@ def _empty_lists(count: int) -> pa.Array:
 
 def _places(keys: Sequence[str]) -> tuple[list[str], I64, I64]:
     """The topics, and for each key the number of its topic and its partition: a number is a partition of the topic
-    `key`, which is no other key's."""
+    `key`, which belongs to this key alone."""
     is_number = [key.isdecimal() and int(key) < _MOST_PARTITIONS for key in keys]
     topics: dict[str, int] = {}
     topic, partition = np.zeros(len(keys), np.int64), np.zeros(len(keys), np.int64)

@@ -271,7 +271,7 @@ def read_lines(
     """Reads these files; each file is one client and gets the next process number. `take` gets the completed operations
     of a shape in pieces, with the columns of the shape, in the order of the files and their lines. A line that
     contradicts another one, or `taken_names`, is left out like an invalid one. `take_other` returns True for a line
-    that it takes, which is no operation, and raises BadLineError."""
+    that it takes, which is not an operation, and raises BadLineError."""
     recorded = Recorded()
     for path in paths:
         _File(path, journal, taken_names, recorded, take, take_other).read()
