@@ -12,6 +12,7 @@ import pytest
 from installation.files import PROJECT_ROOT
 from nodeimage import site_archive
 from tests.campaign_text import IMPATIENT, campaign_text, random_faults
+from tests.mutations.harms import require_seal, require_unknown
 from tests.worlds import support
 
 pytestmark = pytest.mark.root
@@ -58,6 +59,8 @@ def test_a_campaign_passes_on_the_hosts_of_an_inventory(tmp_path: Path, time_sca
     assert "n3 (gamma): it is a container" in clocks
     for name in ("events.jsonl", "service.log", "server.properties", "data/log-0", "data/meta.properties"):
         assert (run / "nodes" / "n3" / name).exists(), name
+    require_seal(run)
+    require_unknown(run)
     # The hosts are left as they were, apart from what was installed.
     assert done["tables"] == ["", "", ""]
     assert (done["brokers"], done["on"]) == (["0", "0", "0"], [True, True, True])
