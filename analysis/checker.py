@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from analysis.core.anomaly import Anomaly, AnomalyKind
 from analysis.doubt import EVIDENCE_CHANGED, MAY_BE_FORGOTTEN, TESTER_SHORT, UNDECIDED, Reason
-from analysis.engines.meter import Meter
+from analysis.engines.processor_time import Meter
 from analysis.evidence.tester_shortages import cause_of, shortages
 from analysis.verdict import NOT_APPLICABLE, UNKNOWN
 from history.journal.writer import PHASES
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from analysis.core.offset_ranges import Key
     from analysis.core.registers import RegisterReport
     from analysis.engines.log import CheckedRanges, LogPlan
-    from analysis.engines.register import RegisterPlan
-    from analysis.engines.register_orders import OrderPart
+    from analysis.engines.register import OrderPart, RegisterPlan
     from analysis.engines.task_map import SparkTasks, TaskMap
     from analysis.evidence.deletions import Deletions
     from analysis.evidence.run_directory import NodeEvents, RunDescription
@@ -132,8 +131,8 @@ class CheckedRun:
     def final_starts(self) -> tuple[Sequence[ReplicaStart], Sequence[str]]:
         """Where the logs of replicas finally start, in partitions whose records clients or a setting may remove; and
         the files that could not be read, as sentences."""
+        from analysis.engines.deleted_records import final_starts
         from analysis.engines.replica import STORE
-        from analysis.evidence.log_starts import final_starts
 
         if not self.description.has_replica_files or "final" not in self.history.phase_names:
             return (), ()

@@ -60,6 +60,12 @@ RECORD_UNREADABLE: Final = Reason("record-unreadable", "The run's record or its 
 ANALYSIS_BROKEN: Final = Reason("analysis-broken", "The analysis failed with an internal error.")
 ANALYSIS_NOT_FINISHED: Final = Reason("analysis-not-finished", "The analysis is in progress, or was ended early.")
 UNDECIDED: Final = Reason("undecided", "A checker without declared reasons could not decide.")
+OWN_UNDECIDED: Final = Reason(
+    "own-check-undecided",
+    "A checker of the campaign's own failed, did not end in time, or has too few answered operations; or its model "
+    "cannot decide.",
+)
+LOST_CALLS: Final = "the record of a client that may have changed something is not whole"
 COMMON: Final = (
     CHECKER_CRASHED,
     UNJUDGED,

@@ -35,10 +35,10 @@ ABOVE_UPLOADS: Final = "above-uploads"
 NO_OTHER: Final = "no-other-anomaly"
 NO: Final = "no-"
 LOST_BEFORE_FAULTS: Final = "lost_before_faults"
-"""The statistic that decides `before-faults`; see `analysis.evidence.forbidden_losses`."""
+"""The statistic that decides `before-faults`; see `analysis.pipeline`."""
 ACKNOWLEDGED_ABOVE_UPLOADS: Final = "acknowledged_above_uploads"
 LOST_ABOVE_UPLOADS: Final = "lost_above_uploads"
-"""The statistics that decide `above-uploads`; see `analysis.evidence.forbidden_losses`."""
+"""The statistics that decide `above-uploads`; see `analysis.pipeline`."""
 DEMANDS: Final = (
     BEFORE_FAULTS,
     ABOVE_UPLOADS,

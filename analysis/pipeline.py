@@ -2,6 +2,23 @@
 
 Each stage writes into the run's directory and reads only what earlier stages wrote. So `analyze` can be repeated on any
 stored run, interrupted runs included. A checker that crashes makes the run unknown, never pass.
+
+Theory of operation. Counts are sums of the table of seconds. The times of changes are read once and stay in memory if
+these are few. If they are many, each figure that depends on all of them takes passes of its own. A pass opens every
+file of the tables, which for many small files takes longer than the arithmetic.
+
+The quantiles and the longest gap of numbers that are not in memory at once are exact, by several passes. A pass counts
+numbers in buckets whose order is that of the numbers. The next one counts only the numbers of the buckets that the
+figure depends on one by one. The buckets of quantiles are the highest bits of the floating-point representation: a
+bucket is 1/256 wide, relative to its numbers. The buckets of moments are cells of time, of each the first and the last
+moment are kept: two moments of one cell are less than its length apart, so a gap that is longer is between two cells.
+If the longest of these gaps is shorter than a cell, it is the length of the next pass's cells.
+
+Before faults: the fault under test may destroy what was acknowledged under it; what was acknowledged before it must
+survive.
+
+Above uploads: remote storage never had these records. The brokers' own files must have every record above the last
+segment whose upload was ever declared. Segments that were deleted since count too.
 """
 
 import contextlib
@@ -9,12 +26,17 @@ import json
 import shutil
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from analysis.analysis_revision import revision
@@ -24,10 +46,9 @@ from analysis.checkers.bootstrap import figures
 from analysis.checkers.faults import never_confirmed
 from analysis.core.anomaly import NOT_SHOWN, Anomaly
 from analysis.doubt import CERTIFICATE_REFUSED, CHECKER_CRASHED, UNJUDGED, Reason, code_of
-from analysis.engines.meter import Meter
+from analysis.engines.processor_time import Meter
 from analysis.engines.spark import SparkHandle
 from analysis.engines.task_map import task_map
-from analysis.evidence.forbidden_losses import first_above_uploads, lost_above_uploads, lost_before_faults
 from analysis.evidence.load import load_of, load_statistics
 from analysis.evidence.meetings import drawn_line
 from analysis.evidence.run_directory import NodeEvents, RunDescription, describe, events_by_node, moment
@@ -41,10 +62,9 @@ from analysis.expectation import (
 from analysis.page.causes import with_causes
 from analysis.page.run_facts import run_facts
 from analysis.placeholder_verdict import begin
-from analysis.plots.data import fault_rows, view_of
+from analysis.plots.data import PlotData, fault_rows, view_of
 from analysis.plots.drawing_process import DrawingProcess
-from analysis.plots.view import PlotData
-from analysis.run_statistics import statistics
+from analysis.replicafiles.remote_metadata import read_metadata
 from analysis.verdict import (
     CERTIFICATE,
     PASS,
@@ -58,8 +78,139 @@ from analysis.verdict import (
 )
 from history import seal
 from history.arrow import without_pandas
-from history.journal.timeline import INVOKED, FaultSpan
+from history.grouped import grouped, ordered
+from history.journal.timeline import INVOKED, NS, FaultSpan
 from history.reader import History, estimated_operations, read_run
+from history.record.operation_tables import by_key
+from history.record.schemas import ACKS_ALL, APPEND, CHANGES, END, FAIL, INF, INFO, OK, PHASE_FINAL, READ
+from history.record.shapes import LOG, REGISTER
+from history.seconds import CELL_NS, cells_of
+from history.value_runs import ValueRuns
+
+# ---- The statistics of a verdict: counts and latencies of a run, from parts of its history.
+
+Floats = npt.NDArray[np.float64]
+I64 = npt.NDArray[np.int64]
+
+_SHIFT: Final = 44
+
+
+def quantiles(numbers: Callable[[], Iterable[Floats]], fractions: Sequence[float]) -> list[float] | None:
+    """As `numpy.quantile` of all numbers, which are 0 or more; None without numbers. Calls `numbers` twice."""
+    coarse = _counted(numbers(), np.empty(0, np.int64))
+    last = int(coarse["count"].to_numpy().sum()) - 1
+    if last < 0:
+        return None
+    places = [fraction * last for fraction in fractions]
+    ranks = [[min(int(place) + step, last) for step in (0, 1)] for place in places]
+    pairs = _at(ranks, _counted(numbers(), np.unique(_at(ranks, coarse, "bucket"))), "number")
+    return [float(np.quantile(pair, place - int(place))) for place, pair in zip(places, pairs, strict=True)]
+
+
+def _counted(chunks: Iterable[Floats], wanted: I64) -> pa.Table:
+    """How often each number of the wanted buckets is there, in order; numbers of other buckets are 0."""
+
+    def columns(chunk: Floats) -> dict[str, npt.NDArray[Any]]:
+        bucket = np.ascontiguousarray(chunk).view(np.int64) >> _SHIFT
+        number = np.where(np.isin(bucket, wanted), chunk, 0.0)
+        return {"bucket": bucket, "number": number, "count": np.ones_like(bucket)}
+
+    parts = map(pa.table, map(columns, chain([np.empty(0)], chunks)))
+    return ordered(grouped(parts, ("bucket", "number"), count="sum"), ("bucket", "number"))
+
+
+def _at(ranks: Sequence[Sequence[int]], counted: pa.Table, column: str) -> npt.NDArray[Any]:
+    """The values of these ranks."""
+    places = np.searchsorted(np.cumsum(counted["count"].to_numpy()), ranks, side="right")
+    values: npt.NDArray[Any] = counted[column].to_numpy()[places]
+    return values
+
+
+def gaps_with_the_longest(moments: Callable[[], Iterable[I64]], start: int, end: int) -> tuple[I64, I64]:
+    """Starts and ends of gaps between neighbouring moments from `start` to `end`, both included as moments, in order.
+    The longest gaps are among them. `start` is before `end`."""
+    cell = CELL_NS
+    while True:
+        cells = np.empty((3, 0), np.int64)
+        for chunk in moments():
+            inside = chunk[(chunk >= start) & (chunk <= end)]
+            cells = cells_of(np.concatenate((cells, (np.zeros_like(inside), inside, inside)), axis=1), cell)
+        gap_starts, gap_ends = np.concatenate(([start], cells[2])), np.concatenate((cells[1], [end]))
+        longest = int((gap_ends - gap_starts).max())
+        if longest >= cell or cell == 1:
+            return gap_starts, gap_ends
+        cell = max(longest, 1)
+
+
+MOST_KEPT: Final = 1 << 22
+"""The most changes whose times stay in memory: 71 MB."""
+_LATENCIES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "max": 1.0}
+Parts = Callable[[], Iterable[pa.Table]]
+
+
+def statistics(history: History, view: PlotData) -> dict[str, Any]:
+    """Counts and latencies of a run; times in seconds and milliseconds as the names say. All figures are exact. A
+    figure whose operations no client invoked has the value None."""
+    rows = grouped([history.seconds], ("shape", "f", "type"), operations="sum", records="sum").to_pylist()
+    changes, queries = ([row for row in rows if (row["f"] in CHANGES) is is_change] for is_change in (True, False))
+    of_logs, of_registers = ([row for row in queries if row["shape"] == shape.name] for shape in (LOG, REGISTER))
+    records = [row["records"] for row in of_logs if row["f"] == READ]
+    parts: Parts = partial(_changes, history)
+    if _number(changes) <= MOST_KEPT:
+        parts = list(parts()).copy
+    origin = view.clock.origin_ns
+    stats: dict[str, Any] = {
+        "operations": history.size,
+        "appends": _number(changes),
+        "failed": _number(changes, FAIL) if changes else None,
+        "failed_queries": _number(queries, FAIL) if queries else None,
+        "indeterminate": _number(changes, INFO) if changes else None,
+        "unfinished": history.unfinished,
+        "records_read": sum(records) if records else None,
+        "reads": _number(of_registers, OK),
+        "duration_s": round(view.end, 3),
+        "origin_ns": origin,
+        "longest_outage_s": _longest_outage(parts, origin),
+    }
+    exact = quantiles(lambda: _latencies(parts, origin), list(_LATENCIES.values()))
+    rounded = [None] * len(_LATENCIES) if exact is None else [round(latency, 3) for latency in exact]
+    return stats | {f"latency_{name}_ms": latency for name, latency in zip(_LATENCIES, rounded, strict=True)}
+
+
+def _number(rows: Iterable[Mapping[str, Any]], outcome: int | None = None) -> int:
+    """The number of operations, of one outcome if given."""
+    return sum(row["operations"] for row in rows if outcome in (None, row["type"]))
+
+
+def _changes(history: History) -> Iterator[pa.Table]:
+    """Outcome and times of the operations that change something."""
+    for part in history.parts("f", "type", "inv", "ret"):
+        yield part.filter(pc.is_in(part["f"], pa.array(CHANGES, pa.int8()))).drop_columns("f")
+
+
+def _acknowledged(parts: Parts) -> Iterator[tuple[I64, I64]]:
+    """Invocations and returns of the acknowledged changes, part by part."""
+    for part in parts():
+        acknowledged = part.filter(pc.equal(part["type"], OK))
+        yield acknowledged["inv"].to_numpy(), acknowledged["ret"].to_numpy()
+
+
+def _latencies(parts: Parts, origin: int) -> Iterator[Floats]:
+    """The latencies of acknowledged changes in milliseconds."""
+    for inv, ret in _acknowledged(parts):
+        yield ((ret - origin) / NS - (inv - origin) / NS) * 1e3
+
+
+def _longest_outage(parts: Parts, origin: int) -> float | None:
+    """The longest time without an acknowledgement, between the first and the last append; None if both have the same
+    time, because an outage would not be visible."""
+    invoked = [pc.min_max(part["inv"]).as_py() for part in parts() if part.num_rows]
+    first, last = min((cell["min"] for cell in invoked), default=0), max((cell["max"] for cell in invoked), default=0)
+    if first == last:
+        return None
+    starts, ends = gaps_with_the_longest(lambda: (ret for _, ret in _acknowledged(parts)), first, last)
+    return round(float(((ends - origin) / NS - (starts - origin) / NS).max()), 3)
+
 
 # ---- The tables of a run as Parquet: operations by partition, faults, phases, and the nodes' protocol events.
 
@@ -317,3 +468,97 @@ def _check(run: CheckedRun, findings: RunFindings) -> None:
     for checker, outcome in outcomes:
         if checker.certify is not None and outcome.verdict == PASS:
             findings.run(CERTIFICATE, checker.certify, run, CERTIFICATE_REFUSED)
+
+
+# ---- Counts lost records that a run must not lose although it is expected to fail by a loss
+# (`analysis.expectation`).
+
+Place = tuple[str, int]
+
+
+def lost_before_faults(history: History) -> int:
+    """Records that all in-sync replicas acknowledged before the first fault started and that no final read returns in
+    their partition. Without a fault: all acknowledged records. Incomplete final reads make the number too large; a
+    value at another offset than acknowledged is not lost."""
+    first = min((fault.at(INVOKED, INF) for fault in history.faults), default=INF)
+    shown = shown_in_the_end(history)
+    lost = 0
+    for part in history.logs.parts("f", "type", "acks", "ret", "topic", "partition", "value"):
+        durable = pc.and_(pc.equal(part["f"], APPEND), pc.equal(part["acks"], ACKS_ALL))
+        in_time = pc.and_(pc.equal(part["type"], OK), pc.less(part["ret"], first))
+        for place, appends in by_key(LOG, part.filter(pc.and_(durable, in_time))):
+            lost += int(shown.get(place, ValueRuns()).missing(appends["value"].to_numpy()).sum())
+    return lost
+
+
+def shown_in_the_end(history: History, column: str = "values") -> dict[Place, ValueRuns]:
+    """The values that final reads returned, or their offsets, by partition."""
+    runs_of: dict[Place, ValueRuns] = {}
+    for part in history.logs.parts("f", "type", "phase", "topic", "partition", column):
+        for place, reads in by_key(LOG, part.filter(_is_final(part, READ))):
+            runs = ValueRuns.of(pc.list_flatten(reads[column]).to_numpy())
+            runs_of[place] = ValueRuns.union([runs_of.get(place, ValueRuns()), runs])
+    return runs_of
+
+
+class AboveUploads(NamedTuple):
+    """Records that all in-sync replicas acknowledged above every remote segment, and how many of them no final read
+    returns."""
+
+    acknowledged: int
+    lost: int
+
+
+def first_above_uploads(places: Mapping[str, Path], history: History) -> Mapping[Place, int] | None:
+    """For each partition with operations the offset after its last declared remote segment. `places`: the nodes' data
+    directories, by node. None if a partition has no segment, or metadata cannot be read."""
+    declared = read_metadata({node: path for node, path in places.items() if path.is_dir()})
+    segments = {place: declared.of(*place) for place in history.logs.keys}
+    if declared.doubts or not all(segments.values()):
+        return None
+    return {place: 1 + max(segment.end for segment in segments_of) for place, segments_of in segments.items()}
+
+
+def lost_above_uploads(history: History, first: Mapping[Place, int]) -> AboveUploads | None:
+    """`first`: the offset of each partition from which on records count. None if the final reads of a partition do not
+    cover its log from there to its end, or a record that they lack may be below: its offset is unknown."""
+    shown, read, ends = shown_in_the_end(history), shown_in_the_end(history, "offsets"), _ends(history)
+    if not all(_is_covered(read.get(place, ValueRuns()), start, ends.get(place)) for place, start in first.items()):
+        return None
+    acknowledged = lost = 0
+    for part in history.logs.parts("f", "type", "acks", "topic", "partition", "offset", "value"):
+        durable = pc.and_(pc.equal(part["f"], APPEND), pc.equal(part["acks"], ACKS_ALL))
+        for place, appends in by_key(LOG, part.filter(pc.and_(durable, pc.equal(part["type"], OK)))):
+            offset = appends["offset"].to_numpy()
+            missing = shown.get(place, ValueRuns()).missing(appends["value"].to_numpy())
+            if np.any(missing & (offset < 0)):
+                return None
+            acknowledged += int((offset >= first[place]).sum())
+            lost += int((missing & (offset >= first[place])).sum())
+    return AboveUploads(acknowledged, lost)
+
+
+def _is_covered(read: ValueRuns, start: int, end: int | None) -> bool:
+    return end is not None and read.within(start, max(0, end - start)) == max(0, end - start)
+
+
+def _ends(history: History) -> dict[Place, int]:
+    """The end of each log by final queries that were sent after the last acknowledgement; without such a query a
+    partition is missing."""
+    last_ack: dict[Place, int] = {}
+    for part in history.logs.parts("f", "type", "topic", "partition", "ret"):
+        is_append = pc.and_(pc.equal(part["f"], APPEND), pc.equal(part["type"], OK))
+        for place, appends in by_key(LOG, part.filter(is_append)):
+            last_ack[place] = max(last_ack.get(place, -1), pc.max(appends["ret"]).as_py())
+    ends: dict[Place, int] = {}
+    for part in history.logs.parts("f", "type", "phase", "topic", "partition", "inv", "lo"):
+        for place, queries in by_key(LOG, part.filter(_is_final(part, END))):
+            late = queries.filter(pc.greater(queries["inv"], last_ack.get(place, -1)))["lo"]
+            if len(late):
+                ends[place] = max(ends.get(place, -1), pc.max(late).as_py())
+    return {place: end for place, end in ends.items() if end >= 0}
+
+
+def _is_final(part: pa.Table, f: int) -> pa.ChunkedArray:
+    is_final = pc.equal(part["phase"].cast(pa.string()), PHASE_FINAL)
+    return pc.and_(is_final, pc.and_(pc.equal(part["f"], f), pc.equal(part["type"], OK)))

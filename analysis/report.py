@@ -17,8 +17,8 @@ from markupsafe import Markup
 from analysis.core.anomaly import Anomaly
 from analysis.core.explain import name_of
 from analysis.core.register_witness import value_text
+from analysis.page.run_facts import STATES as SEGMENT_STATES
 from analysis.page.run_page import RunPage, gather
-from analysis.page.segments import STATES as SEGMENT_STATES
 from analysis.page.timeline_parts import script_text
 from analysis.run_row import sample_of
 from analysis.stored_verdict import StoredVerdict

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import asdict, replace
 
-from analysis.checkers.oracles import SIMULATION
+from analysis.evidence.run_toml import SIMULATION
 from analysis.expectation import unmet
 from analysis.stored_verdict import StoredVerdict
 from analysis.verdict import PASS, UNKNOWN, Expectation, Verdict

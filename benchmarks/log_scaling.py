@@ -22,8 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from analysis.engines.log import LogPlan, check_ranges
-from analysis.engines.log_certificate import write_certificate
+from analysis.engines.log import LogPlan, check_ranges, write_certificate
 from analysis.engines.processor_time import cpu_of_tree_s, tree_of
 from analysis.engines.spark import SparkHandle
 from analysis.engines.task_map import TaskMap, WorkerProcesses, in_sequence

@@ -20,7 +20,7 @@ from pathlib import Path
 from nemeses import Fault, Nemesis
 from orchestrator.machine.sandbox import current_sandbox, enter_sandbox
 from orchestrator.worlds.base import WorldSpec
-from orchestrator.worlds.namespaces.world import NamespaceWorld
+from orchestrator.worlds.namespaces.lab import NamespaceWorld
 from systems.service import Place, Service
 
 SIZES = (3, 5)

@@ -132,7 +132,7 @@ def _unlike_report(run: CheckedRun, line: Line) -> Iterator[str]:
 
 def _reports(run: CheckedRun, line: Line) -> list[Mapping[str, Any]]:
     """The broker's reports of the start of its log, from the bootstrap on."""
-    from analysis.core.remote_trace_rules import BORDERS
+    from analysis.core.remote_rules import BORDERS
 
     place = (run.description.workload.topic, line["partition"])
     reports = [
@@ -194,7 +194,7 @@ def _other_epochs(run: CheckedRun, line: Line) -> Iterator[Anomaly]:
     own_files, leader_files = (_files(run, name, line["partition"]) for name in (node, leader))
     if isinstance(own_files, str) or isinstance(leader_files, str) or not line["segments"]:
         return
-    from analysis.core.remote_object_rules import entries_from
+    from analysis.core.remote_rules import entries_from
     from analysis.evidence.deletions import deletions_of
 
     topic = run.description.workload.topic

@@ -10,6 +10,7 @@ from analysis.checker import JOURNAL, OPERATIONS, PLAN, CheckedRun, Checker, Out
 from analysis.checkers.remote_store import keeps_committed, suffered_by
 from analysis.core.anomaly import AnomalyKind, Promise, anomaly_count
 from analysis.doubt import Reason
+from analysis.evidence.run_toml import SIMULATION
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
 from history.damage import Damage
 from history.fault_looks import FaultGroup
@@ -48,7 +49,7 @@ def check(run: CheckedRun) -> Outcome:
     """Compare the answers with the reads and with the replicas' logs."""
     from analysis.core import deletion_rules as rules
     from analysis.core.rows import DamagedError
-    from analysis.engines.deletion_reads import reads_again
+    from analysis.engines.deleted_records import reads_again
 
     deletions = run.deletions
     if not deletions.requests and not deletions.defects and not asks(run.description):
@@ -60,7 +61,7 @@ def check(run: CheckedRun) -> Outcome:
     bounded = not run.forgetting
     candidates = list(rules.wrong_answers(deletions, bounded=bounded))
     try:
-        is_fetch = run.description.world == "simulation"
+        is_fetch = run.description.world == SIMULATION
         shown_again = reads_again(run.tables, deletions, run.spread(), from_fetches=is_fetch)
         candidates += rules.read_again(deletions, shown_again)
     except DamagedError as error:

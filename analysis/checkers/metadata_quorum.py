@@ -151,8 +151,8 @@ def _against_earlier(run: QuorumTask, members: Sequence[QuorumMember]) -> Replic
     only the snapshots in a dump show what was committed."""
     from analysis.core.quorum import HIGH_WATERMARK
     from analysis.core.replica_comparison import prefix_changes
-    from analysis.core.replica_epochs import contradictory_epochs
     from analysis.core.replica_evidence import ReplicaReport
+    from analysis.core.replicas import contradictory_epochs
     from analysis.evidence.earlier_dumps import demanded
     from analysis.evidence.run_directory import moment
     from analysis.replicafiles.kraft import read_metadata

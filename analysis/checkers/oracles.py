@@ -15,6 +15,7 @@ import msgspec
 from analysis.checker import CheckedRun, Checker, Outcome
 from analysis.core.anomaly import Anomaly, AnomalyKind, Promise
 from analysis.doubt import Reason
+from analysis.evidence.run_toml import SIMULATION
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
 from history import strict_json
 from history.journal.writer import CLIENT
@@ -22,7 +23,6 @@ from history.regular_files import read_bytes
 from installation.counted import counted
 from installation.sanitize import quoted
 
-SIMULATION: Final = "simulation"
 RECORD: Final = "history/oracles.json"
 SUMMARY: Final = "simulation.json"
 

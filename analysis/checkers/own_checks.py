@@ -7,19 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from analysis.checker import OPERATIONS, PLAN, CheckedRun, Checker, Outcome
 from analysis.core.anomaly import BROKEN, OWN, Anomaly, anomaly_count
-from analysis.doubt import Reason
+from analysis.doubt import LOST_CALLS, OWN_UNDECIDED
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
 from installation.counted import counted
 
 if TYPE_CHECKING:
     from analysis.engines.own_check import OwnCheck
 
-NOT_DECIDED: Final = Reason(
-    "own-check-undecided",
-    "A checker of the campaign's own failed, did not end in time, or has too few answered operations; or its model "
-    "cannot decide.",
-)
-LOST_CALLS: Final = "the record of a client that may have changed something is not whole"
 OUTPUT: Final = "own-checks.log"
 """What the checkers print, below `tables/`."""
 
@@ -83,7 +77,7 @@ CHECKER: Final = Checker(
     14,
     (BROKEN,),
     check,
-    (NOT_DECIDED,),
+    (OWN_UNDECIDED,),
     may_rest=lambda description: not description.checks.use,
     reads="|".join((PLAN, OPERATIONS)),
 )

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from analysis.checker import OPERATIONS, PLAN, CheckedRun, Checker, Outcome
-from analysis.checkers.own_checks import LOST_CALLS, NOT_DECIDED
 from analysis.core.anomaly import BROKEN, OWN, Anomaly, anomaly_count
-from analysis.doubt import Reason
+from analysis.doubt import LOST_CALLS, OWN_UNDECIDED, Reason
 from analysis.verdict import FAIL, PASS, UNKNOWN
 from installation.counted import counted
 
@@ -43,13 +42,13 @@ def check(run: CheckedRun) -> Outcome:
             consistency=requirements.consistency_model,
         )
         details.append(report.size)
-        doubts += NOT_DECIDED.say(report.doubts)
+        doubts += OWN_UNDECIDED.say(report.doubts)
         anomalies += (
             Anomaly(finding.anomaly, "", -1, finding.sentence, finding.witness, finding.count, OWN.code)
             for finding in report.findings
         )
     if anomalies and run.may_lack_writes:
-        doubts += NOT_DECIDED.say(f"{anomaly.name}: {anomaly.sentence}: {LOST_CALLS}" for anomaly in anomalies)
+        doubts += OWN_UNDECIDED.say(f"{anomaly.name}: {anomaly.sentence}: {LOST_CALLS}" for anomaly in anomalies)
         anomalies.clear()
     detail = "; ".join(details)
     if anomalies:
@@ -76,7 +75,7 @@ CHECKER: Final = Checker(
     13,
     (BROKEN,),
     check,
-    (NOT_JUDGED, NOT_ASKED, NOT_DECIDED),
+    (NOT_JUDGED, NOT_ASKED, OWN_UNDECIDED),
     judge="own",
     reads="|".join((PLAN, OPERATIONS)),
 )

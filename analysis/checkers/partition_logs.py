@@ -92,8 +92,7 @@ def owners_of(run: CheckedRun) -> Owners:
 
 def certify(run: CheckedRun) -> Outcome:
     """Write the linearization of a history without anomaly and have it confirmed by the verifier."""
-    from analysis.engines.log import report_of
-    from analysis.engines.log_certificate import write_certificate
+    from analysis.engines.log import report_of, write_certificate
     from analysis.verifiers.log import CertificateError, verify
 
     bound = run.description.checks.upper_bound

@@ -110,7 +110,7 @@ def _doubts(run: CheckedRun, report: RegisterReport) -> list[str]:
 
 def certify(run: CheckedRun) -> Outcome:
     """Write the certificate with the orders that explain the registers and have it confirmed by the verifier."""
-    from analysis.engines.register_certificate import write_register_certificate
+    from analysis.engines.register import write_register_certificate
     from analysis.verifiers.log import CertificateError
     from analysis.verifiers.register import verify_registers
 

@@ -18,7 +18,7 @@ from history.journal.writer import JOINED
 from installation.counted import counted
 
 if TYPE_CHECKING:
-    from analysis.engines.remote_store import StoreTask
+    from analysis.engines.replica import StoreTask
     from analysis.evidence.run_directory import RunDescription
     from analysis.replicafiles.remote_metadata import DeclaredSegments
 
@@ -79,9 +79,7 @@ ELSEWHERE: Final = "the campaign names an object store of its own, so the run do
 def check(run: CheckedRun) -> Outcome:
     """Read the metadata, the objects and the replicas, and compare them."""
     from analysis.core import remote_rules as rules
-    from analysis.core import remote_trace_rules as traces
-    from analysis.engines.remote_store import compare_store
-    from analysis.engines.replica import STORE
+    from analysis.engines.replica import STORE, compare_store
     from analysis.replicafiles.kafka import stores_elsewhere
     from analysis.replicafiles.remote_metadata import read_metadata
     from analysis.replicafiles.remote_segments import objects_in
@@ -103,16 +101,16 @@ def check(run: CheckedRun) -> Outcome:
     compared = compare_store(tasks, run.spread(sum(task.rows for task in tasks)))
     segments, anomalies = compared.segments, list(compared.anomalies)
     names = dict(enumerate(run.plan.nodes, 1))
-    late = set(traces.late_objects(metadata, run.events, names)) if run.description.metadata.traced else set[str]()
+    late = set(rules.late_objects(metadata, run.events, names)) if run.description.metadata.traced else set[str]()
     anomalies += rules.orphaned(metadata, objects, late) if not metadata.doubts else ()
     anomalies += rules.contradictory(metadata)
     if run.description.metadata.traced:
-        doubts += traces.unlike_reported(metadata, run.events)
-        doubts += traces.without_borders(run.plan.replicas, run.events) if not is_unused else ()
+        doubts += rules.unlike_reported(metadata, run.events)
+        doubts += rules.without_borders(run.plan.replicas, run.events) if not is_unused else ()
         ended = {node: suffered(run.history.journal, node, frozenset({Damage.MEMORY})) for node in run.plan.nodes}
-        doubts += traces.unreported(metadata, run.events, names, ended)
+        doubts += rules.unreported(metadata, run.events, names, ended)
     for node, events in run.events.items():
-        anomalies += traces.unasked(metadata, node, events) if not metadata.doubts else ()
+        anomalies += rules.unasked(metadata, node, events) if not metadata.doubts else ()
         other_nodes = [name for name in run.events if name != node]
         anomalies += rules.out_of_bounds(node, events, [run.events[name] for name in other_nodes])
         if not suffered_by(run, other_nodes, FALSE_STARTS):
@@ -133,8 +131,7 @@ def check(run: CheckedRun) -> Outcome:
 
 def _tasks(run: CheckedRun, nodes: Mapping[str, Path], *, is_known: bool) -> Iterator[StoreTask]:
     """One for each partition. `is_known`: the metadata are whole, so what they do not have was never in the store."""
-    from analysis.engines.remote_store import StoreTask
-    from analysis.engines.replica import STORE
+    from analysis.engines.replica import STORE, StoreTask
     from analysis.replicafiles.kafka import forgets_producers
 
     for key, names in run.plan.replicas.items():

@@ -12,10 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from analysis.core.anomaly import Anomaly
+from analysis.core.decide import LOSSES, LogFinding
 from analysis.core.evidence import SESSION_BITS
 from analysis.core.incomplete_clients import DOUBT, GAP, Owners
-from analysis.core.log_finding import LogFinding
-from analysis.core.lost_values import LOSSES
 from analysis.core.rows import Bools, partitions_of, sent_again
 from analysis.core.scans import APPENDS, QUERIES
 from analysis.core.summary import LISTED

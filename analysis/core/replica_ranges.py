@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from analysis.core import replica_contents as contents
+from analysis.core import replica_comparison as contents
 from analysis.core.anomaly import Anomaly
 from analysis.core.replica_comparison import Divergence, PrefixChanges, both, divergence, lacking, prefix_changes
 from analysis.core.replica_evidence import Circumstances, ClientOrder

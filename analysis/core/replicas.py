@@ -14,7 +14,7 @@ watermark that a replica wrote to disk:
 - D7 records below the HW of an earlier dump of the files never change;
 - D8 below its HW a log holds only what was sent to its partition and not refused, each value once;
 - D9 records are made of their values, byte by byte;
-- D10 the batches of one idempotent producer and epoch continue along a log (`replica_sequences`).
+- D10 the batches of one idempotent producer and epoch continue along a log.
 
 Message formats 0 and 1 have no leader epochs. D2 and D3 do not apply to their records, D1 compares them by record
 alone, and epoch files (D3, D4) are not checked for logs that hold any. Records in unopened compressed sets are compared
@@ -26,21 +26,212 @@ A record that one replica lacks and another (D1), or its own earlier dump (D7), 
 that all replicas lack the reason is unknown, so D5 and D6 do not apply to it.
 
 Once the cluster is quiet everything counts as below the HW, because the file's HW may be some seconds old.
+
+Theory of operation of D10. A producer numbers its records per partition, from 0 on in each of its epochs; after 2^31-1
+it continues with 0 (KIP-98). A leader accepts a batch only if its first number follows the last one that the leader's
+log has of that producer and epoch. So in every log the batches of one producer and epoch continue without a gap and
+without a repetition. Records that are missing in between are refused for ever, although their producer sends them
+again.
+
+The rule claims only what a log proves:
+- it does not apply if the service may delete or compact records, or may forget producers that still have records
+  (`Circumstances`): then a leader may accept any number;
+- offsets that the files leave out end what is known of all producers;
+- batches of transactions do not count, and neither do control batches;
+- a first number other than 0 is an anomaly only if the system promises to refuse it, and the replica's
+  own files have the log from offset 0 on. Apache Kafka accepts any number from a producer that it does not know.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations
+from dataclasses import replace
+from itertools import combinations, pairwise
 from typing import Final
 
-from analysis.core import replica_contents as contents
-from analysis.core import replica_epochs as epochs
-from analysis.core import replica_sequences as sequences
+import numpy as np
+
+from analysis.core import replica_comparison as contents
 from analysis.core.anomaly import Anomaly
 from analysis.core.replica_comparison import both, prefix_changed, replaced, unreplaced
-from analysis.core.replica_evidence import Appends, Circumstances, ClientOrder, ReplicaReport, log_name
+from analysis.core.replica_evidence import (
+    Appends,
+    Circumstances,
+    ClientOrder,
+    Record,
+    ReplicaReport,
+    anomaly_of,
+    log_name,
+)
 from analysis.core.replica_ranges import RangeFindings, RangeView, ReducedLogs, examine, held, questions_of, reduced
-from analysis.replicafiles.log import NO_MARK, ReplicaLog, no_records
+from analysis.replicafiles.log import NO_EPOCH, NO_MARK, ReplicaLog, SequenceBreaks, no_records
+from analysis.replicafiles.sequences import (
+    EPOCH,
+    FIRST,
+    LAST,
+    LAST_OFFSET,
+    NUMBERS,
+    OFFSET,
+    PRODUCER,
+    breaks_at,
+    in_order,
+)
 from installation.counted import counted
+
+# ---- Leader epochs: D3 along each log, D4 among the epoch files and the logs' records.
+
+
+def regressions(log: ReplicaLog) -> Iterator[Anomaly]:
+    """D3."""
+    has_epoch = slice(None) if log.has_epochs else log.epoch != NO_EPOCH
+    offset = log.offset[has_epoch]
+    falls = np.flatnonzero(np.diff(log.epoch[has_epoch]) < 0)
+    if len(falls):
+        before, after = (log.at(int(offset[falls[0] + i])) for i in (0, 1))
+        assert before is not None
+        assert after is not None
+        sentence = (
+            f"on {log.node} the leader epoch falls from {before['epoch']} at offset {before['offset']} "
+            f"to {after['epoch']} at offset {after['offset']}"
+        )
+        yield anomaly_of("epoch-regression", log, sentence, [before, after], len(falls))
+    for (epoch, start), (later_epoch, later_start) in pairwise(_entries(log)):
+        if later_epoch <= epoch or later_start < start:
+            sentence = (
+                f"in the epoch file of {log.node}, epoch {epoch} from offset {start} is followed by "
+                f"epoch {later_epoch} from offset {later_start}"
+            )
+            entries = [_entry(log, epoch, start), _entry(log, later_epoch, later_start)]
+            yield anomaly_of("epoch-regression", log, sentence, entries)
+
+
+def start_mismatches(replicas: Sequence[ReplicaLog], quiet: bool) -> Iterator[Anomaly]:
+    """D4: the epoch files agree with each other and with the logs' records."""
+    known_starts: dict[int, tuple[int, Record, ReplicaLog]] = {}
+    claims = [
+        (epoch, start, _entry(log, epoch, start, source), log)
+        for log in replicas
+        for source, starts in (("epoch file", dict(_entries(log))), ("log", _first_records(log)))
+        for epoch, start in starts.items()
+        if start > log.start or start == 0  # deleting old segments moves the entry of the oldest epoch
+    ]
+    for epoch, start, entry, log in claims:
+        other_start, other, other_log = known_starts.setdefault(epoch, (start, entry, log))
+        if other_start != start:
+            sentence = (
+                f"epoch {epoch} starts at offset {other_start} in the {other['source']} of {other_log.node}, "
+                f"but at {start} in the {entry['source']} of {log.node}"
+            )
+            yield anomaly_of("epoch-start-mismatch", log, sentence, [other, entry])
+    for log in replicas:
+        if log.epochs is not None:
+            yield from _not_on_file(log)
+            yield from _on_file_only(log, quiet)
+
+
+def contradictory_epochs(dump: ReplicaLog, deleted_to: int = 0) -> Iterator[str]:
+    """Why the epoch file in an earlier dump is not that of the log beside it (D3, D4). The dump was made while the
+    service ran; below its high watermark neither file changes, so the order of their copies does not matter.
+    `deleted_to`: records of lower offsets may have been deleted meanwhile, with their epochs."""
+    if not dump.has_epochs:
+        return
+    if dump.epochs and dump.start < dump.epochs[0][1] <= deleted_to:
+        start = dump.epochs[0][1]
+        dump = replace(dump, start=start).holding(dump.columns.take(dump.offset >= start))
+    for anomaly in (*regressions(dump), *start_mismatches([dump], quiet=False)):
+        if all(row["offset"] < dump.high_watermark for row in anomaly.witness):
+            yield f"the earlier dump of {log_name(dump)} contradicts its epoch file: {anomaly.sentence}"
+
+
+def _entries(log: ReplicaLog) -> tuple[tuple[int, int], ...]:
+    """The entries of a log's epoch file; empty if the log has records that no epoch file covers."""
+    return log.epochs or () if log.has_epochs else ()
+
+
+def _entry(log: ReplicaLog, epoch: int, start: int, source: str = "epoch file") -> Record:
+    place = {"node": log.node, "topic": log.topic, "partition": log.partition}
+    return {"op": "epoch", **place, "epoch": epoch, "offset": start, "source": source}
+
+
+def _first_records(log: ReplicaLog) -> dict[int, int]:
+    """The offset of each epoch's first record; of the log's first epoch only if nothing was deleted before it. Where
+    offsets are missing, first records may be among them."""
+    if not len(log.epoch) or log.gaps or log.absent:
+        return {}
+    first = np.flatnonzero(np.concatenate(([log.start == 0], log.epoch[1:] > log.epoch[:-1])))
+    starts: dict[int, int] = {}
+    for epoch, offset in zip(log.epoch[first].tolist(), log.offset[first].tolist(), strict=True):
+        starts.setdefault(epoch, offset)
+    return starts
+
+
+def _not_on_file(log: ReplicaLog) -> Iterator[Anomaly]:
+    missing = {e: at for e, at in _first_records(log).items() if e not in dict(_entries(log))}
+    for epoch, offset in missing.items():
+        sentence = f"the epoch file of {log.node} lacks epoch {epoch}, whose first record is at offset {offset}"
+        yield anomaly_of("epoch-start-mismatch", log, sentence, [log.at(offset)])
+
+
+def _on_file_only(log: ReplicaLog, quiet: bool) -> Iterator[Anomaly]:
+    """Entries that the log contradicts: an older epoch's record at an epoch's start; or, at rest, a start after the
+    log's end (an epoch is on disk before its first record, and a power cut may come in between)."""
+    for epoch, start in _entries(log):
+        at = int(np.searchsorted(log.offset, start))
+        if at < len(log.offset) and log.epoch[at] < epoch:
+            record = log.at(int(log.offset[at]))
+            assert record is not None
+            sentence = (
+                f"in the epoch file of {log.node} epoch {epoch} starts at offset {start}, "
+                f"but its record at offset {record['offset']} is of epoch {record['epoch']}"
+            )
+            yield anomaly_of("epoch-start-mismatch", log, sentence, [_entry(log, epoch, start), record])
+        elif quiet and log.is_whole and start > log.end:
+            sentence = (
+                f"in the epoch file of {log.node} epoch {epoch} starts at offset {start}, but its log ends at {log.end}"
+            )
+            yield anomaly_of("epoch-start-mismatch", log, sentence, [_entry(log, epoch, start)])
+
+
+# ---- D10: the batches of an idempotent producer continue in each replica's log.
+
+
+def gaps(log: ReplicaLog, circumstances: Circumstances) -> Iterator[Anomaly]:
+    """The batches of a log that do not continue what their producers wrote before."""
+    sequence_breaks = breaks(log, circumstances)
+    if sequence_breaks.total:
+        witness = [log.at(offset) for offset in offsets_of(sequence_breaks)]
+        yield anomaly_of(
+            "sequence-gap-on-replica", log, _sentence(log, sequence_breaks), witness, sequence_breaks.total
+        )
+
+
+def breaks(log: ReplicaLog, circumstances: Circumstances) -> SequenceBreaks:
+    """The batches of a log that do not continue; those without a batch `before` do not start at 0."""
+    if circumstances.deleted_to or circumstances.compacts or circumstances.forgets_producers or not len(log.sequences):
+        return SequenceBreaks()
+    batches, stretch, continues, due = in_order(log.sequences, (*log.gaps, *log.absent))
+    from_zero = circumstances.from_zero and max(log.start, log.own_start) == 0
+    is_break = batches[:, FIRST] != due
+    sequence_breaks = log.breaks.joined(breaks_at(batches, np.flatnonzero(is_break & continues)))
+    if from_zero:
+        for row in batches[is_break & ~continues & (stretch == 0)].tolist():
+            sequence_breaks = sequence_breaks.joined(SequenceBreaks(1, (), tuple(row)))
+    return sequence_breaks
+
+
+def offsets_of(sequence_breaks: SequenceBreaks) -> list[int]:
+    """The first offsets of the batches that show a break, none without one."""
+    previous = [sequence_breaks.before[LAST_OFFSET]] if sequence_breaks.before else []
+    return [*previous, sequence_breaks.batch[OFFSET]] if sequence_breaks.total else []
+
+
+def _sentence(log: ReplicaLog, sequence_breaks: SequenceBreaks) -> str:
+    batch, previous = sequence_breaks.batch, sequence_breaks.before
+    at = f"the log of {log.node} has at offset {batch[OFFSET]} a batch of producer {batch[PRODUCER]}"
+    number = f"{at}, epoch {batch[EPOCH]}, whose first sequence number is {batch[FIRST]}"
+    if not previous:
+        return f"{number}; it is the first one of that producer and epoch, and must have 0"
+    due = (previous[LAST] + 1) % NUMBERS
+    return f"{number}; after its batch at offset {previous[LAST_OFFSET]}, {due} must follow"
+
 
 RUNNING: Final = Circumstances()
 """The circumstances while the system runs."""
@@ -105,9 +296,9 @@ def _anomalies(
 ) -> Iterator[Anomaly]:
     replicas = reduced_logs.logs
     for log in replicas:
-        yield from epochs.regressions(log)
-        yield from sequences.gaps(log, circumstances)
-    yield from epochs.start_mismatches([log for log in replicas if log.has_epochs], circumstances.quiet)
+        yield from regressions(log)
+        yield from gaps(log, circumstances)
+    yield from start_mismatches([log for log in replicas if log.has_epochs], circumstances.quiet)
     yield from _differences(reduced_logs, findings)
     for log, mine in zip(replicas, findings.logs, strict=True):
         yield from filter(None, (mine.corrupt,))

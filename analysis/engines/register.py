@@ -6,12 +6,21 @@ undecided. It writes the orders that explain its keys to a file, which becomes a
 order is searched twice. Neither rows nor orders leave the worker, and the driver's memory grows with keys and row
 groups, not with operations. Keys are independent, so the reports of all tasks together are the report on all keys,
 whatever the tasks.
+
+An operation's time is the latest invocation up to it in the order. That is within its interval because an operation
+that was invoked after another's return never precedes it in the order.
+
+The parts are files of the certificate's directory, which the engine's workers wrote during the check, each with the
+keys of a task (`analysis.engines.register`). `registers.json` has the history that the certificate is about, and
+for each part its first key and its digest. `analysis/verifiers/register.py` confirms it.
 """
 
 import functools
+import json
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,11 +32,42 @@ import pyarrow.parquet as pq
 from analysis.core.register_operations import RegisterOperation, by_key
 from analysis.core.registers import BUDGET, RegisterReport, check_keys
 from analysis.core.rows import DamagedError
-from analysis.engines.register_orders import OrderPart, write_orders
 from analysis.engines.task_map import TaskMap
+from history.record.operation_digest import digest_of_streams, digest_of_tables
 from history.record.operation_tables import IndexedGroup, TablesError, has_tables, read_index
 from history.record.shapes import REGISTER
-from history.regular_files import remove, require_regular
+from history.regular_files import remove, require_regular, sha256_of
+
+# ---- Parts of the certificate of registers: files with the orders that explain keys, each with the time of its
+# operations.
+
+ORDER: Final = pa.schema([("key", pa.string()), ("id", pa.int64()), ("at", pa.int64())])
+
+
+@dataclass(frozen=True)
+class OrderPart:
+    """The file with the orders of the keys from `start` on, up to the start of the next part."""
+
+    start: str
+    file: str
+    sha256: str
+
+
+def write_orders(
+    path: Path, start: str, keys: Mapping[str, Sequence[RegisterOperation]], orders: Mapping[str, Sequence[int]]
+) -> OrderPart:
+    """Write the orders of keys to a file. `start`: the first key that the part may have. A key without an order has no
+    entries, so the verifier refuses the certificate."""
+    entries = [_entries(key, operations, orders.get(key, ())) for key, operations in keys.items()]
+    pq.write_table(pa.concat_tables([ORDER.empty_table(), *entries]), path, compression="zstd")
+    return OrderPart(start, path.name, sha256_of(path))
+
+
+def _entries(key: str, operations: Sequence[RegisterOperation], order: Sequence[int]) -> pa.Table:
+    invoked = {operation.id: operation.inv for operation in operations}
+    moments = list(accumulate((invoked[number] for number in order), max))
+    return pa.table({"key": [key] * len(order), "id": list(order), "at": moments}, ORDER)
+
 
 TASK_ROWS: Final = 1 << 15
 """Ranges of keys are joined up to this number of operations: some 20 MB as objects of Python."""
@@ -187,3 +227,25 @@ def _row_group(group: IndexedGroup, tables: Path) -> pa.Table:
     if (rows.num_rows, reach["min"], reach["max"]) != (group.rows, group.lowest, group.highest):
         raise DamagedError(f"{group.path} has other keys than the index of registers states")
     return rows
+
+
+# ---- Writes the certificate of registers: for each key its operations in an order that explains them, each with its
+# time.
+
+FORMAT: Final = 3
+REGISTER_CERTIFICATE_FILE: Final = "registers.json"
+
+
+def write_register_certificate(directory: Path, run: Path, plan: RegisterPlan, parts: Sequence[OrderPart]) -> Path:
+    """Write the certificate of a check of a run's registers that found nothing; returns the path of its claim. `parts`:
+    the files in the directory, from `check_and_order`."""
+    content: dict[str, Any] = {
+        "format": FORMAT,
+        "operations": plan.rows,
+        "streams": digest_of_streams(run),
+        "tables": digest_of_tables(REGISTER, plan.tables),
+        "parts": [asdict(part) for part in parts],
+    }
+    path = directory / REGISTER_CERTIFICATE_FILE
+    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    return path

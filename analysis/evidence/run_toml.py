@@ -22,6 +22,8 @@ from installation.sanitize import brief, visible_line
 
 LEAST_SHARE: Final = 0.5
 """The share of planned changes that must be acknowledged under load if the campaign does not state one."""
+SIMULATION: Final = "simulation"
+"""The world in which everything follows from the seed."""
 RANDOM, SCHEDULE, STEPS = "random", "schedule", "steps"
 SETTLED_LATE: Final = "off-controller"
 """The placement of partitions that is decided when the topic is created."""

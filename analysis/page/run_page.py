@@ -13,11 +13,29 @@ from analysis.core.anomaly import Anomaly
 from analysis.evidence.offset_history import assignments, held_partitions
 from analysis.evidence.run_directory import numbered_events
 from analysis.evidence.run_toml import KAFKA_FORMAT
-from analysis.page.journal_story import EndedProcess, StepRecord, ended_processes, journal_items, steps_of
-from analysis.page.node_story import Focus, event_items, log_items
-from analysis.page.run_facts import Lead, NumberedEvents, RunFacts, nodes_of_endpoints, run_facts
-from analysis.page.segments import PartitionSegments, segments_of
-from analysis.page.story import Story, StoryItem, StoryKind, story_of
+from analysis.page.run_facts import (
+    Lead,
+    NumberedEvents,
+    PartitionSegments,
+    RunFacts,
+    nodes_of_endpoints,
+    run_facts,
+    segments_of,
+)
+from analysis.page.story import (
+    EndedProcess,
+    Focus,
+    StepRecord,
+    Story,
+    StoryItem,
+    StoryKind,
+    ended_processes,
+    event_items,
+    journal_items,
+    log_items,
+    steps_of,
+    story_of,
+)
 from analysis.page.timeline_parts import timeline_of
 from analysis.page.witness_text import begins_at, ends_at, operation_text
 from analysis.verdict import Verdict

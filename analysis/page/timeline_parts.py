@@ -33,10 +33,8 @@ import pyarrow.compute as pc
 from markupsafe import Markup
 
 from analysis.evidence.run_directory import fits, moment
-from analysis.page.journal_story import journal_items
-from analysis.page.node_story import Focus, event_items
 from analysis.page.run_facts import METADATA_TOPIC, NumberedEvents, RunFacts
-from analysis.page.story import StoryItem
+from analysis.page.story import Focus, StoryItem, event_items, journal_items
 from analysis.plots.colors import NODE_COLORS
 from history.grouped import grouped
 from history.journal.timeline import DOWN, NS, SUSPENDED, RunClock

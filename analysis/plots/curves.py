@@ -10,6 +10,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from analysis.plots.colors import INK
+from analysis.plots.data import OPERATIONS, OUTCOMES, PLURALS, Floats, PlotData, PlottedOperations
 from analysis.plots.style import (
     OUTCOME_STYLE,
     draw_bands,
@@ -20,7 +21,6 @@ from analysis.plots.style import (
     name_kinds,
     png,
 )
-from analysis.plots.view import OPERATIONS, OUTCOMES, PLURALS, Floats, PlotData, PlottedOperations
 from history.journal.timeline import FaultSpan
 
 QUANTILES = ((0.5, "p50"), (0.95, "p95"), (0.99, "p99"), (1.0, "max"))

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Self
 from installation.python_modules import module_command, module_environment
 
 if TYPE_CHECKING:
-    from analysis.plots.view import PlotData
+    from analysis.plots.data import PlotData
     from analysis.verdict import Verdict
 
 

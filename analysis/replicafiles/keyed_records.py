@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from analysis.replicafiles import batches, records
+from analysis.replicafiles import batches
 from analysis.replicafiles.digest import PADDING
 from analysis.replicafiles.log import ReplicaFileError
 from history.kafka.record_batches import COMPRESSION, CONTROL, TRANSACTIONAL
@@ -30,7 +30,7 @@ def keyed_records(data: bytes, table: Any, *, transactional: bool = True) -> Ite
     buffer = np.frombuffer(data + bytes(PADDING), np.uint8)
     last = plain[:, batches.NEXT] - plain[:, batches.BASE] - 1
     limits = plain[:, batches.RECORDS_AT], plain[:, batches.END_AT], plain[:, batches.COUNT]
-    parsed, _, defect = records.parse(buffer, *limits, last)
+    parsed, _, defect = batches.parse(buffer, *limits, last)
     if defect:
         raise ReplicaFileError(f"a batch {defect}")
     offsets = plain[parsed.batch, batches.BASE] + parsed.rank

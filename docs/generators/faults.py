@@ -4,9 +4,9 @@ from pathlib import Path
 
 from nemeses import HEALED_BY, KINDS, Choice, Files, Parameter, Word
 from orchestrator.campaign.steps import HEAL
-from orchestrator.worlds.namespaces.world import NamespaceWorld
+from orchestrator.worlds.namespaces.lab import NamespaceWorld
 from orchestrator.worlds.process.lab import ProcessWorld
-from orchestrator.worlds.simulation.world import SimulationWorld
+from orchestrator.worlds.simulation.lab import SimulationWorld
 from orchestrator.worlds.vagrant.lab import VagrantLab
 
 ROOT = Path(__file__).resolve().parents[2]

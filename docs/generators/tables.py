@@ -12,7 +12,7 @@ from analysis.run_row import RunRow
 from history.record.operations import OF_ALL_SHAPES, SHAPE
 from history.record.schemas import CallColumns, OperationColumns, RegisterColumns
 from history.seconds import SecondColumns
-from orchestrator.store.table_columns import (
+from orchestrator.store.tables import (
     LEFT_OUT,
     MAPPINGS,
     SCHEMAS,

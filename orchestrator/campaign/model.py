@@ -23,8 +23,6 @@ from systems.description import Draws
 from workloads.kind import MAX_RATE, Workload
 from workloads.settings import OwnClient
 
-SIMULATION = "simulation"
-"""The world in which everything follows from the seed."""
 NODE_ROOTS = ("machine", "image")
 FILESYSTEMS = ("ext4", "xfs")
 STRICT = "strict"

@@ -24,13 +24,13 @@ from typing import Any, Final
 from msgspec import structs
 
 from analysis.checkers.partition_logs import LOST
+from analysis.evidence.run_toml import SIMULATION
 from analysis.verdict import FAIL, Expectation
 from history.damage import Damage
 from nemeses import KINDS
 from nemeses.schedule import ScheduleError, plan_schedule
 from orchestrator.campaign.model import (
     FILESYSTEMS,
-    SIMULATION,
     STRICT,
     Campaign,
     Cell,

@@ -134,7 +134,7 @@ def _form_of(path: Path) -> str:
 
 
 def _check(task: _Task, options: argparse.Namespace) -> dict[str, Any]:
-    from analysis.foreign.files import PlaceError, replaced, write
+    from analysis.foreign.judgement import PlaceError, replaced, write
     from history.foreign.history import ForeignError
 
     states = _states(task.paths)

@@ -14,7 +14,7 @@ from installation.files import default_store
 from orchestrator.command.shared.declaration import Command
 from orchestrator.command.shared.options import json_option, store_option
 from orchestrator.errors import UsageError
-from orchestrator.gate.markdown import escaped, table
+from orchestrator.gate.reports import escaped, table
 from orchestrator.printing import say, show
 from orchestrator.store.directories import Store
 

@@ -38,8 +38,7 @@ from orchestrator.search.exploring import (
     found_in,
     require_explorable,
 )
-from orchestrator.search.run_maker import Maker, make_to_stay, require_simulation
-from orchestrator.search.scratch import scratch
+from orchestrator.search.run_maker import Maker, make_to_stay, require_simulation, scratch
 from orchestrator.search.task import Attempted, ExplorationTask, attempt, spread
 from orchestrator.store.directories import Store
 

@@ -15,9 +15,8 @@ from orchestrator.command.shared.declaration import Command
 from orchestrator.command.shared.options import engine_option, json_option, store_option
 from orchestrator.errors import EXIT_FAIL, EXIT_PASS, EXIT_UNKNOWN, UsageError
 from orchestrator.gate.decision import GateResult, gate, gate_together
-from orchestrator.gate.markdown import in_markdown
 from orchestrator.gate.policy_file import Policy, find_policy
-from orchestrator.gate.reports import write_documents
+from orchestrator.gate.reports import in_markdown, write_documents
 from orchestrator.printing import say, show, show_runs, verdict_line
 from orchestrator.running.engine import Engine, choose_engine, judge
 from orchestrator.store.directories import LABS, LATEST, RunDirectory, Store

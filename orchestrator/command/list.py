@@ -16,8 +16,7 @@ from orchestrator.printing import say, show
 from orchestrator.running.engine import IN_PROCESS, LOCAL, Engine, choose_engine, engine_asked
 from orchestrator.store.directories import Store
 from orchestrator.store.index import campaign_directories, ordered, read_index
-from orchestrator.store.index_page import write_index
-from orchestrator.store.trends import TrendPoint, trends
+from orchestrator.store.index_page import TrendPoint, trends, write_index
 from systems.toml_tables import suggestion
 
 _COLUMNS: Final = ("campaign", "run", "verdict", "expected", "length", "world", "system", "anomalies")

@@ -29,7 +29,7 @@ from orchestrator.printing import say, show
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
 from orchestrator.running.worker_processes import worker_processes
-from orchestrator.search.run_maker import Made, Maker, require_simulation
+from orchestrator.search.run_maker import Made, Maker, require_simulation, scratch
 from orchestrator.store.directories import Store
 from systems.toml_tables import suggestion
 
@@ -190,29 +190,29 @@ def measure(
     seeds: Sequence[int],
     heard: Callable[[MutantResult], None],
     *,
-    scratch: Path,
+    directory: Path,
     interrupts: Interrupts,
     jobs: int = 1,
 ) -> None:
     """Run every schedule with every seed, in `jobs` processes; `heard` gets each schedule's result, also a partial one
-    when the user interrupts. Runs are made below `scratch` and removed. Raises `Interrupted`, and `RunError` when one
+    when the user interrupts. Runs are made below `directory` and removed. Raises `Interrupted`, and `RunError` when one
     of the processes ends unexpectedly."""
     if jobs == 1:
-        trials = (_tried(schedule, seed, scratch, interrupts) for schedule in selection for seed in seeds)
+        trials = (_tried(schedule, seed, directory, interrupts) for schedule in selection for seed in seeds)
         _collect(selection, len(seeds), trials, heard)
         return
     with worker_processes(jobs, interrupts) as pool:
-        _collect(selection, len(seeds), _spread(pool, selection, seeds, scratch, jobs * _AHEAD), heard)
+        _collect(selection, len(seeds), _spread(pool, selection, seeds, directory, jobs * _AHEAD), heard)
 
 
 def _spread(
-    pool: ProcessPoolExecutor, selection: Sequence[MutantSchedule], seeds: Sequence[int], scratch: Path, ahead: int
+    pool: ProcessPoolExecutor, selection: Sequence[MutantSchedule], seeds: Sequence[int], directory: Path, ahead: int
 ) -> Iterator[MutantTrial]:
     """All trials in order; only a bounded number is queued or running."""
     pending: deque[Future[MutantTrial]] = deque()
     for number, schedule in enumerate(selection):
         for seed in seeds:
-            pending.append(pool.submit(_tried, schedule, seed, scratch / f"{number}-{seed}"))
+            pending.append(pool.submit(_tried, schedule, seed, directory / f"{number}-{seed}"))
             if len(pending) >= ahead:
                 yield pending.popleft().result()
     while pending:
@@ -392,8 +392,6 @@ def _generic_results(
     mutants: Mapping[str, Any], campaigns: Sequence[Campaign], seeds: Sequence[int], options: argparse.Namespace
 ) -> Iterator[GenericResult]:
     """The result of each mutant as soon as it is there. Raises as `measure`."""
-    from orchestrator.search.scratch import scratch
-
     interrupts = Interrupts(lambda: say("stopping; printing the results so far", file=sys.stderr), lambda: None)
     jobs = min(options.jobs or os.cpu_count() or 1, len(mutants))
     arguments = [
@@ -467,11 +465,9 @@ def _measure_all(
         text = f"{schedule.mutant}, {schedule.campaign.name}: {found} in {result.killed} of {result.decided} decided"
         say(f"{len(results)} of {len(wanted)}: {text}", file=sys.stderr)
 
-    from orchestrator.search.scratch import scratch
-
     interrupts = Interrupts(lambda: say("stopping; printing the results so far", file=sys.stderr), lambda: None)
     with interrupts.installed(), scratch(Store(default_store().resolve())) as directory:
-        measure(wanted, seeds, finished, scratch=directory, interrupts=interrupts, jobs=jobs)
+        measure(wanted, seeds, finished, directory=directory, interrupts=interrupts, jobs=jobs)
 
 
 def exit_code(results: Sequence[MutantResult]) -> int:

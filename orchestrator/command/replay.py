@@ -19,8 +19,16 @@ from orchestrator.printing import say
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
 from orchestrator.running.versions import CHANGES, UNKNOWN, commit
-from orchestrator.search.replay_plan import runs_of_seed, stored_plan
-from orchestrator.search.run_maker import WHERE, Made, Maker, make_to_stay, read_summary, require_simulation
+from orchestrator.search.run_maker import (
+    WHERE,
+    Made,
+    Maker,
+    make_to_stay,
+    read_summary,
+    require_simulation,
+    runs_of_seed,
+    stored_plan,
+)
 from orchestrator.store.directories import RunDirectory, Store
 from orchestrator.worlds.simulation.files import SUMMARY
 

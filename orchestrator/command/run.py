@@ -11,11 +11,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
+from analysis.evidence.run_toml import SIMULATION
 from installation.commands import command
 from installation.files import default_store
 from installation.python_modules import module_command, module_environment
 from orchestrator.campaign.lookup import DEMO, find, shortest, shown
-from orchestrator.campaign.model import SIMULATION, Campaign
+from orchestrator.campaign.model import Campaign
 from orchestrator.campaign.parser import load
 from orchestrator.campaign.plan import PlannedRun, check_size, count_of, expand, expansion
 from orchestrator.campaign.seed_list import SEEDS, check_seed, read_seed_list

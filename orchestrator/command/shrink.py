@@ -14,12 +14,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from analysis.evidence.run_toml import SIMULATION
 from analysis.verdict import Expectation
 from installation.commands import command
 from installation.counted import counted
 from installation.files import default_store
 from orchestrator.campaign.lookup import shortest, shown
-from orchestrator.campaign.model import SIMULATION, STRICT, Campaign
+from orchestrator.campaign.model import STRICT, Campaign
 from orchestrator.campaign.plan import PlannedRun
 from orchestrator.campaign.swarm import must_be_apart
 from orchestrator.command.shared.declaration import Command
@@ -29,9 +30,7 @@ from orchestrator.printing import say
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
 from orchestrator.search.campaign_document import Document, document_of
-from orchestrator.search.replay_plan import stored_plan
-from orchestrator.search.run_maker import Maker, read_made, require_simulation
-from orchestrator.search.scratch import scratch
+from orchestrator.search.run_maker import Maker, read_made, require_simulation, scratch, stored_plan
 from orchestrator.search.shrinking import Budget, SpentError, Trials, shrink
 from orchestrator.search.steps_of_run import injected_by, injected_faults_of, moments_of, steps_of
 from orchestrator.store.directories import RunDirectory, Store

@@ -50,12 +50,11 @@ from orchestrator.machine.sandbox import PRIVATE_ROOT
 from orchestrator.running.clients import Fleet
 from orchestrator.running.cluster import Cluster
 from orchestrator.running.event_tail import EventTail
-from orchestrator.running.exit_cause import Autopsy
 from orchestrator.running.faults import FaultLog, follow_schedule
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
 from orchestrator.running.script import StepClients, Stepper
-from orchestrator.running.service_watch import LogEvents, ServiceWatch, record_fatal_lines
+from orchestrator.running.service_watch import Autopsy, LogEvents, ServiceWatch, record_fatal_lines
 from orchestrator.store.directories import RunDirectory
 from orchestrator.worlds.base import World
 from orchestrator.worlds.node_collection import has_data

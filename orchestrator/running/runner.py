@@ -34,6 +34,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from analysis.engines.processor_time import tree_of
+from analysis.evidence.run_toml import SIMULATION
 from analysis.verdict import first_reasons
 from history import seal
 from history.journal.writer import Journal
@@ -44,7 +45,7 @@ from installation.files import PROJECT_ROOT
 from nemeses.ports import HostError
 from orchestrator.campaign.description import RunWorld, run_description
 from orchestrator.campaign.lookup import shortest
-from orchestrator.campaign.model import FILESYSTEMS, SIMULATION, STRICT, Campaign
+from orchestrator.campaign.model import FILESYSTEMS, STRICT, Campaign
 from orchestrator.campaign.plan import PlannedRun, expand, invocation_of
 from orchestrator.campaign.steps import RUN, NodeStep, RunStep
 from orchestrator.campaign.systems import deploy, software_of

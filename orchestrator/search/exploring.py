@@ -21,10 +21,11 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from analysis.evidence.run_toml import SIMULATION
 from history import strict_json
 from history.regular_files import read_bytes, read_text, replace_text
 from nemeses import KINDS, Choice, Parameter
-from orchestrator.campaign.model import SIMULATION, Campaign, Cell
+from orchestrator.campaign.model import Campaign, Cell
 from orchestrator.campaign.swarm import draw, must_be_apart
 from orchestrator.errors import UsageError
 from orchestrator.running.versions import CHANGES

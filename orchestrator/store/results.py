@@ -28,8 +28,17 @@ from installation.counted import counted
 from installation.sanitize import brief
 from orchestrator.errors import UsageError
 from orchestrator.store.index import IndexedCampaign, read_campaign, read_index
-from orchestrator.store.table_columns import LEFT_OUT, OPERATIONS_OF_RUNS, LeftOut
-from orchestrator.store.tables import RunOfStore, as_text, read_seconds, read_verdicts, runs_to_read, with_key
+from orchestrator.store.tables import (
+    LEFT_OUT,
+    OPERATIONS_OF_RUNS,
+    LeftOut,
+    RunOfStore,
+    as_text,
+    read_seconds,
+    read_verdicts,
+    runs_to_read,
+    with_key,
+)
 from systems.toml_tables import suggestion
 
 Frame: TypeAlias = Any

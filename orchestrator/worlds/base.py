@@ -1,14 +1,18 @@
 """The base of every world: nodes with an address, a shell, a disk and, if possible, a network and a power switch.
 
 Its services start and stop in the same way everywhere, and it waits for the result.
+
+The directory that nodes share is not on a node's disk: power cuts and full disks of nodes do not affect it, as with a
+store in the network. The nodes write directly into the evidence, so a run that is killed keeps it.
 """
 
 import contextlib
 import shlex
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from nemeses.mechanisms.shell import ask, end_left_script
 from nemeses.ports import Host, HostError, Network, PowerSwitch, Result, Site, Suspender
@@ -18,11 +22,33 @@ from orchestrator.machine.locks import RunLock
 from orchestrator.world_kinds import WORLDS
 from orchestrator.worlds.node_collection import DATA, EARLIER, copy_data, copy_records
 from orchestrator.worlds.observer_guard import observe
-from orchestrator.worlds.shared_directory import uses_shared
 from systems import Member, Observer, System
 from systems.service import Deployment, Place, Service
 from workloads.process import ClientHandle, ClientProcess
 from workloads.settings import ClientSettings
+
+# ---- The directory that all nodes of a run share: `<run>/shared`, a part of the run's evidence.
+
+SHARED: Final = "shared"
+"""The directory's name below the run's."""
+
+
+def make_shared(run_dir: Path, services: Iterable[Service], seen_as: str) -> Path | None:
+    """Make the directory if a service names it; returns its path on this machine, None if no service does. `seen_as`:
+    its path on the nodes. Raises OSError."""
+    if not any(uses_shared(service, seen_as) for service in services):
+        return None
+    path = run_dir / SHARED
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def uses_shared(service: Service, path: str) -> bool:
+    """Whether a service's configuration, command or environment contains the path."""
+    commands = (service.command, service.ready, *service.prepare, *service.after_start)
+    texts = (*service.files.values(), *service.environment.values(), *sum(commands, ()))
+    return any(path in text for text in texts)
+
 
 LOOK_S = 0.2
 KILLED_S = 10.0

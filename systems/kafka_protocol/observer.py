@@ -11,6 +11,7 @@ ElectLeaders (KIP-460) makes the first of a partition's replicas the leader, and
 first.
 """
 
+import asyncio
 import random
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,6 +19,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from broker.errors import ErrorCode
+from broker.protocol.api import encode_request
+from broker.protocol.codec import DecodeError
 from broker.protocol.messages.cluster_apis import (
     DescribeClusterRequest,
     MetadataRequest,
@@ -61,9 +64,9 @@ from broker.protocol.messages.topic_apis import (
 )
 from broker.protocol.request import Request, Response
 from broker.protocol.schema import QuorumTopic, Topic
+from broker.server.client import PeerConnection, decode_answer
 from nemeses.scheduling import REAL_TIME, Scheduler
 from systems.errors import ClusterError, InputError
-from systems.kafka_protocol import requests
 from systems.view import (
     COMMITTED_END,
     LAST_TIERED,
@@ -74,6 +77,40 @@ from systems.view import (
     PartitionState,
     View,
 )
+
+# ---- One request and its answer, on a connection of its own: through this machine's sockets, or through the
+# simulated network. For observation, not for load.
+
+_LARGEST_ANSWER: Final = 64 << 20
+CLIENT_ID: Final = "brownout"
+
+
+class RequestError(Exception):
+    """No usable answer: connection refused, timeout, or not the Kafka protocol. The message has address and cause."""
+
+
+def ask(
+    scheduler: Scheduler, address: tuple[str, int], request: Request[Response], version: int, *, timeout_s: float
+) -> Response:
+    """The answer to one request, for which `scheduler` waits. Raises `RequestError`."""
+    try:
+        return scheduler.run(_answer(address, request, version, timeout_s))
+    except DecodeError as error:
+        raise RequestError(f"{address[0]}:{address[1]}: the answer cannot be decoded: {error}") from error
+    except OSError as error:
+        raise RequestError(f"{address[0]}:{address[1]}: {str(error) or 'timed out'}") from error
+
+
+async def _answer(address: tuple[str, int], request: Request[Response], version: int, timeout_s: float) -> Response:
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(timeout_s):
+        _, connection = await loop.create_connection(lambda: PeerConnection(_LARGEST_ANSWER), *address)
+        try:
+            body = await connection.send(1, encode_request(request, version, 1, CLIENT_ID))
+        finally:
+            connection.drop("the request is over")
+    return decode_answer(request, version, body)
+
 
 TOPIC, BROKER = 2, 4  # types of resources with settings
 Address = tuple[str, int]
@@ -173,7 +210,7 @@ class KafkaObserver:
         request = CreateTopicsRequest(topics=[topic], timeout_ms=int(timeout_s * 1000))
         try:
             answer = self._ask(member, request, 5, CREATE_S)
-        except requests.RequestError as error:
+        except RequestError as error:
             return str(error)
         result = answer.topics[0]
         # An earlier attempt whose answer was lost may have created the topic.
@@ -193,7 +230,7 @@ class KafkaObserver:
         request = IncrementalAlterConfigsRequest([IncrementalAlterConfigsResource(kind, name, changes)])
         try:
             answer = self._ask(recipient, request, _ALTER_VERSION, CREATE_S)
-        except requests.RequestError as error:
+        except RequestError as error:
             return str(error)
         return _first_error((response.error_code, response.error_message) for response in answer.responses)
 
@@ -205,7 +242,7 @@ class KafkaObserver:
             return "; ".join(view.complaints) or "no node answers"
         try:
             answer = self._reassign(recipient, partition, [self._ids[name] for name in nodes])
-        except requests.RequestError as error:
+        except RequestError as error:
             return str(error)
         results = [(state.error_code, state.error_message) for entry in answer.responses for state in entry.partitions]
         return _first_error([(answer.error_code, answer.error_message), *results])
@@ -229,7 +266,7 @@ class KafkaObserver:
             request = ListOffsetsRequest(replica_id=_CONSUMER, topics=[Topic(self.topic, [query])])
             try:
                 answer = self._ask(leader, request, version, CREATE_S)
-            except requests.RequestError as error:
+            except RequestError as error:
                 return f"{name}: {error}"
             result = answer.topics[0].partitions[0]
             if result.error_code != ErrorCode.NONE:
@@ -240,7 +277,7 @@ class KafkaObserver:
     def _ask(self, member: Member, request: Request[Response], version: int, timeout_s: float = ASK_S) -> Response:
         """Send a request to one node. `timeout_s`: unscaled. Raises `RequestError`."""
         address, scaled_s = (member.address, member.port), timeout_s * self._time_scale
-        return requests.ask(self._scheduler, address, request, version, timeout_s=scaled_s)
+        return ask(self._scheduler, address, request, version, timeout_s=scaled_s)
 
     def _reaching_controller(self, view: View) -> Member | None:
         """The broker that is the controller, or one that forwards requests to it; None if no broker is alive."""
@@ -265,7 +302,7 @@ class KafkaObserver:
                 self._reassign(recipient, partition, [self._ids[node], *others])
             request = ElectLeadersRequest(PREFERRED, [ElectLeadersTopicPartitions(self.topic, [partition])])
             answer = self._ask(recipient, request, _ELECT_VERSION, CREATE_S)
-        except requests.RequestError as error:
+        except RequestError as error:
             return str(error)
         results = [result for topic in answer.replica_election_results for result in topic.partition_result]
         refused = next((result for result in results if result.error_code != ErrorCode.NONE), None)
@@ -280,7 +317,7 @@ class KafkaObserver:
             epoch = self._quorum_epoch(member)
             state = self._metadata(member)
             unfenced = self._unfenced(member)
-        except requests.RequestError as error:
+        except RequestError as error:
             return f"{member.name} does not answer ({error})"
         partitions = {
             partition.partition_index: self._partition(partition)
@@ -294,7 +331,7 @@ class KafkaObserver:
         """If a controller leads the quorum: the nodes that fetch from it are alive. Otherwise an empty view."""
         try:
             result = self._quorum(member)
-        except requests.RequestError as error:
+        except RequestError as error:
             return f"{member.name} does not answer ({error})"
         if result is None:
             return View()
@@ -411,7 +448,7 @@ def describe_quorum(bootstrap: Sequence[Address], *, timeout_s: float) -> Quorum
             cluster = _metadata(target)
             addresses |= {broker.node_id: (broker.host, broker.port) for broker in cluster.brokers}
             result = _ask(target)
-        except requests.RequestError as error:
+        except RequestError as error:
             complaint, result = str(error), None
         if result is not None and result.error_code == ErrorCode.NONE:
             return _state(cluster.cluster_id or "", result)
@@ -431,11 +468,11 @@ def describe_quorum(bootstrap: Sequence[Address], *, timeout_s: float) -> Quorum
 
 def _metadata(target: Address) -> MetadataResponse:
     request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
-    return requests.ask(REAL_TIME, target, request, 9, timeout_s=_ASK_S)
+    return ask(REAL_TIME, target, request, 9, timeout_s=_ASK_S)
 
 
 def _ask(target: Address) -> DescribeQuorumPartitionResult | None:
-    answer = requests.ask(REAL_TIME, target, _QUORUM_QUERY, 1, timeout_s=_ASK_S)
+    answer = ask(REAL_TIME, target, _QUORUM_QUERY, 1, timeout_s=_ASK_S)
     if answer.error_code != ErrorCode.NONE:
         return DescribeQuorumPartitionResult(error_code=answer.error_code, leader_id=-1)
     return answer.topics[0].partitions[0] if answer.topics and answer.topics[0].partitions else None

@@ -12,8 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from analysis.engines.log import LogPlan, check_ranges
-from analysis.engines.log_certificate import LINEARIZATION, write_certificate
+from analysis.engines.log import LINEARIZATION, LogPlan, check_ranges, write_certificate
 from analysis.engines.task_map import in_sequence
 from analysis.verifiers.log import CertificateError, verify
 from history.record.operation_digest import digest_of_tables

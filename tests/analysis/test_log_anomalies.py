@@ -11,8 +11,7 @@ from analysis.core.incomplete_clients import Owners
 from analysis.core.offset_ranges import SPAN
 from analysis.core.rows import DamagedError
 from analysis.core.summary import LISTED
-from analysis.engines.log import LogPlan, check_ranges
-from analysis.engines.log_certificate import write_certificate
+from analysis.engines.log import LogPlan, check_ranges, write_certificate
 from analysis.engines.task_map import in_sequence
 from analysis.verifiers.log import verify
 from history.record.schemas import INF, INFO, READ, SENT_AGAIN

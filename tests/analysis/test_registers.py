@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from analysis.core.registers import RegisterReport, check
-from analysis.engines.register_orders import ORDER
+from analysis.engines.register import ORDER
 from analysis.verifiers.log import CertificateError
 from analysis.verifiers.register import verify_registers
 from history.record.schemas import INFO, READ

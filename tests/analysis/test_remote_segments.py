@@ -9,7 +9,6 @@ from uuid import UUID
 import pytest
 
 from analysis.core import remote_rules as rules
-from analysis.core import remote_trace_rules as traces
 from analysis.core.replica_comparison import prefix_changes
 from analysis.core.replica_evidence import Circumstances
 from analysis.core.replicas import check_partition, missing_below
@@ -420,7 +419,7 @@ def test_objects_that_a_replaced_leader_puts_late_wait_for_a_comparison(
     metadata = read_metadata({"n1": tmp_path})
     assert not metadata.doubts
     (segment,) = metadata.segments.values()
-    assert list(traces.late_objects(metadata, events, {segment.broker: "n1"})) == [segment.id] * is_late
+    assert list(rules.late_objects(metadata, events, {segment.broker: "n1"})) == [segment.id] * is_late
 
 
 def test_files_that_were_removed_before_their_upload_ended_are_an_anomaly(tmp_path: Path) -> None:
@@ -584,7 +583,7 @@ def test_an_object_is_removed_only_if_the_metadata_have_its_deletion(
     event = {"event": "remote_orphan_removed", "topic": "log", "partition": 0, "name": name}
     metadata = read_metadata({"n1": tmp_path})
     assert not metadata.doubts
-    found = [each.name for each in traces.unasked(metadata, "n1", [event, {"event": "remote_read_failed"}])]
+    found = [each.name for each in rules.unasked(metadata, "n1", [event, {"event": "remote_read_failed"}])]
     assert found == ([] if anomaly is None else [anomaly])
 
 
@@ -604,7 +603,7 @@ def test_the_completion_of_a_segment_was_reported_or_could_not_be(
     write_events(tmp_path, [json_started(A, 0, 3, [(0, 0)]), json_update(A, "COPY_FINISHED")])
     metadata = read_metadata({"n1": tmp_path})
     names = {segment.broker: "n1" for segment in metadata.segments.values()}
-    sentences = list(traces.unreported(metadata, {"n1": [{**event, "id": A.hex}]}, names, {"n1": ended}))
+    sentences = list(rules.unreported(metadata, {"n1": [{**event, "id": A.hex}]}, names, {"n1": ended}))
     assert bool(sentences) is is_unreported
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from analysis.run_statistics import gaps_with_the_longest, quantiles
+from analysis.pipeline import gaps_with_the_longest, quantiles
 
 WANTED = (0.0, 0.5, 0.95, 0.99, 1.0)
 Column = npt.NDArray[Any]

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from analysis.core.consistency_models import PROHIBITED
-from analysis.core.transaction_graph import components, peeled
+from analysis.core.transaction_check import components, peeled
 from analysis.core.transactions import TransactionTable
 from analysis.verdict import FAIL, PASS, UNKNOWN
 from analysis.verifiers.log import CertificateError

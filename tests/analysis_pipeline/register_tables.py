@@ -7,8 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from analysis.engines.register import RegisterPlan, check_and_order
-from analysis.engines.register_certificate import write_register_certificate
+from analysis.engines.register import RegisterPlan, check_and_order, write_register_certificate
 from analysis.engines.task_map import TaskMap, in_sequence
 from history.record.operation_tables import remove_tables, write_index, write_operations
 from history.record.shapes import REGISTER

@@ -13,7 +13,7 @@ from analysis.core.offset_ranges import SPAN
 from analysis.core.rows import DamagedError
 from analysis.engines.log import LogPlan
 from analysis.engines.register import RegisterPlan, check_and_order
-from analysis.engines.remote_store import compare_store
+from analysis.engines.replica import compare_store
 from analysis.engines.row_groups import row_groups_of
 from analysis.engines.spark import SparkHandle
 from analysis.engines.task_map import HEAVY, TASKS_PER_CORE, in_sequence

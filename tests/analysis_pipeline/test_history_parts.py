@@ -11,15 +11,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from analysis import run_statistics
+from analysis import pipeline
 from analysis.evidence import load
 from analysis.evidence.event_times import out_of_life
-from analysis.evidence.forbidden_losses import lost_before_faults
 from analysis.evidence.load import MeasuredLoad, goes_on, load_of
+from analysis.pipeline import lost_before_faults, statistics
 from analysis.plots import data
 from analysis.plots.curves import latency, rate
 from analysis.plots.data import view_of
-from analysis.run_statistics import statistics
 from history.journal.timeline import INVOKED
 from history.reader import History
 from history.record import operation_tables, operations
@@ -247,7 +246,7 @@ def test_plots_keep_no_part_of_a_history_in_memory(tmp_path: Path, monkeypatch: 
 def test_the_statistics_agree_with_the_rows(
     histories: Histories, monkeypatch: pytest.MonkeyPatch, most_kept: int
 ) -> None:
-    monkeypatch.setattr(run_statistics, "MOST_KEPT", most_kept)
+    monkeypatch.setattr(pipeline, "MOST_KEPT", most_kept)
     rows, found, _ = histories
     appends = [row for row in rows if row["f"] == APPEND]
     expected = {

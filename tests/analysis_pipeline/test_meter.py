@@ -4,8 +4,7 @@ import os
 import subprocess
 import sys
 
-from analysis.engines.meter import Meter
-from analysis.engines.processor_time import cpu_of_tree_s, tree_of
+from analysis.engines.processor_time import Meter, cpu_of_tree_s, tree_of
 from analysis.engines.task_map import in_sequence
 
 BUSY = "import time\nwhile time.process_time() < 0.3: pass\n"

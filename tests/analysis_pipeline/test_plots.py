@@ -11,12 +11,10 @@ from matplotlib.text import Annotation
 from analysis.evidence.run_directory import events_by_node
 from analysis.pipeline import analyze
 from analysis.plots.curves import availability, served_share
-from analysis.plots.data import view_of
+from analysis.plots.data import OPERATIONS, OUTCOMES, PlotData, PlottedOperations, view_of
 from analysis.plots.drawing_process import DrawingProcess
-from analysis.plots.render import MOST_LANES, by_relevance, with_plots
+from analysis.plots.render import MOST_LANES, ShortenedAxis, WitnessBar, by_relevance, with_plots, witness
 from analysis.plots.style import figure, label_bands, png
-from analysis.plots.view import OPERATIONS, OUTCOMES, PlotData, PlottedOperations
-from analysis.plots.witness_operations import ShortenedAxis, WitnessBar, witness
 from history.errors import HistoryError
 from history.journal.timeline import FaultSpan
 from history.reader import read_run

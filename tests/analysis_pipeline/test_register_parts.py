@@ -11,9 +11,8 @@ import pytest
 
 from analysis.engines.task_map import WorkerProcesses
 from analysis.evidence.load import goes_on, load_of
-from analysis.pipeline import analyze
+from analysis.pipeline import analyze, statistics
 from analysis.plots.data import view_of
-from analysis.run_statistics import statistics
 from history import reader
 from history.reader import History, read_run
 from history.record import operation_tables, operations

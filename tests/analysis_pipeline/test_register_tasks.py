@@ -12,9 +12,7 @@ import pytest
 
 from analysis.core.registers import RegisterReport, check
 from analysis.core.rows import DamagedError
-from analysis.engines.register import RegisterPlan, check_and_order, plan_keys
-from analysis.engines.register_certificate import write_register_certificate
-from analysis.engines.register_orders import ORDER
+from analysis.engines.register import ORDER, RegisterPlan, check_and_order, plan_keys, write_register_certificate
 from analysis.engines.task_map import TaskMap, WorkerProcesses, in_sequence
 from analysis.verifiers.register import verify_registers
 from history.record.operation_tables import IndexedGroup, read_index, write_index

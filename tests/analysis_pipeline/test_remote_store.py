@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from analysis.engines.remote_store import StoreFindings, StoreTask, compare_store
+from analysis.engines.replica import StoreFindings, StoreTask, compare_store
 from analysis.engines.task_map import WorkerProcesses, in_sequence
 from history.record.schemas import INF
 from tests.analysis.remote_files import kafka_started, kafka_update, write_events, write_object

@@ -357,7 +357,11 @@ def replicas_check(verdict: Verdict) -> Check:
     return next(each for each in verdict.checks if each.name == "replicas")
 
 
-JUDGING = ("analysis/checkers/replicas.py", "analysis/core/replica_contents.py", "analysis/core/replica_comparison.py")
+JUDGING = (
+    "analysis/checkers/replicas.py",
+    "analysis/core/replica_comparison.py",
+    "analysis/core/replica_comparison.py",
+)
 """A change of one of these runs all mutations."""
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from analysis.page import run_page as tested_system
-from analysis.page.segments import MOST_SEGMENTS, segments_of
+from analysis.page.run_facts import MOST_SEGMENTS, segments_of
 from analysis.page.timeline_parts import NO_LEADER, UNKNOWN, partition_strip
 from broker.tiered.segments import SegmentState
 from history.journal.timeline import RunClock

@@ -2,9 +2,17 @@
 
 import pytest
 
-from analysis.page.journal_story import journal_items
-from analysis.page.node_story import Focus, event_items, log_items, time_of
-from analysis.page.story import Story, StoryItem, StoryKind, story_of
+from analysis.page.story import (
+    Focus,
+    Story,
+    StoryItem,
+    StoryKind,
+    event_items,
+    journal_items,
+    log_items,
+    story_of,
+    time_of,
+)
 from history.journal.timeline import RunClock
 
 NODES = ("n1", "n2")

@@ -22,7 +22,7 @@ LIBRARY: Final = frozenset({"ParquetFile", "read_table", "read_schema"})
 ALLOWED: Final = frozenset(
     {
         (
-            "analysis/foreign/files.py",
+            "analysis/foreign/judgement.py",
             "os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)",
         ),  # the lock of a draft
         ("history/regular_files.py", "os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)"),

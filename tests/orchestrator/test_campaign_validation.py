@@ -6,8 +6,7 @@ from pathlib import Path
 from msgspec import structs
 
 from orchestrator.campaign.model import Campaign
-from orchestrator.campaign.parser import load
-from orchestrator.campaign.validation import minimum_complaints, node_complaints, workload_complaints
+from orchestrator.campaign.parser import load, minimum_complaints, node_complaints, workload_complaints
 from systems import load_system
 
 BROWNOUT = load_system("brownout")

@@ -330,7 +330,7 @@ def test_an_interrupted_check_keeps_the_earlier_result(monkeypatch: pytest.Monke
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("analysis.foreign.files._plots", interrupted)
+    monkeypatch.setattr("analysis.foreign.judgement._plots", interrupted)
     assert check(READS_WHAT_IS_GONE, "h.log") == 130
     assert result("h") == before
     assert os.listdir("checks") == ["h"]

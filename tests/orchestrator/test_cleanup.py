@@ -153,7 +153,7 @@ sys.exit(main(words))
 
 WORLDS = {
     "process": "orchestrator.worlds.process.lab.ProcessWorld",
-    "simulation": "orchestrator.worlds.simulation.world.SimulationWorld",
+    "simulation": "orchestrator.worlds.simulation.lab.SimulationWorld",
 }
 EACH = [("process", stage, WAYS[1]) for stage in STAGES]
 EACH += [("process", STAGES[1], way) for way in (WAYS[0], WAYS[2])]

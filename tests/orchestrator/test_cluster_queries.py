@@ -39,7 +39,7 @@ from nemeses.scheduling import REAL_TIME
 from orchestrator.command.line import main
 from orchestrator.running.cluster import Cluster
 from systems import Member
-from systems.kafka_protocol import requests
+from systems.kafka_protocol import observer
 from systems.kafka_protocol.observer import METADATA_TOPIC, KafkaObserver
 from tests.orchestrator.fake_broker import Answer, fake_broker
 
@@ -192,8 +192,8 @@ def test_an_invalid_protocol_answer_is_reported() -> None:
         (b"\0\0\0\x08\0\0\0\1\0\0", "the connection was closed"),
         (b"\0\0\0\x06\0\0\0\1\0\0", "cannot be decoded"),
     ):
-        with fake_broker(lambda _, raw=raw: raw) as address, pytest.raises(requests.RequestError, match=words):  # type: ignore[misc]
-            requests.ask(REAL_TIME, address, request, 9, timeout_s=60.0)
+        with fake_broker(lambda _, raw=raw: raw) as address, pytest.raises(observer.RequestError, match=words):  # type: ignore[misc]
+            observer.ask(REAL_TIME, address, request, 9, timeout_s=60.0)
 
 
 def test_separate_controllers_answer_queries_and_brokers_create_topics() -> None:

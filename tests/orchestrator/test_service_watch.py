@@ -12,8 +12,7 @@ from history.reader import read_run
 from nemeses import HostError, Result
 from nemeses.mechanisms.shell import process_script
 from orchestrator.running import service_watch
-from orchestrator.running.exit_cause import Autopsy
-from orchestrator.running.service_watch import LogEvents, ServiceWatch, record_fatal_lines
+from orchestrator.running.service_watch import Autopsy, LogEvents, ServiceWatch, record_fatal_lines
 
 
 class FakeHost:

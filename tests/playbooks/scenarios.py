@@ -19,7 +19,7 @@ from typing import Any
 
 from orchestrator.machine.playbooks import STRATEGY_VARIABLE, PlaybookError, Played, Target, play
 from orchestrator.worlds.namespaces.filesystems import DataDisk
-from orchestrator.worlds.namespaces.world import NamespaceWorld
+from orchestrator.worlds.namespaces.lab import NamespaceWorld
 from orchestrator.worlds.remote import paths
 from tests.worlds.scenarios import tell, world
 

@@ -11,8 +11,9 @@ from msgspec import structs
 
 from analysis.engines.spark import SparkHandle, java_version
 from analysis.engines.spark_errors import SparkUnavailableError
+from analysis.evidence.run_toml import SIMULATION
 from nemeses import KINDS
-from orchestrator.campaign.model import SIMULATION, Campaign, Cell
+from orchestrator.campaign.model import Campaign, Cell
 from orchestrator.campaign.parser import load, parse
 from orchestrator.campaign.steps import WaitStep
 from orchestrator.campaign.swarm import draw, must_be_apart
@@ -35,8 +36,7 @@ from orchestrator.search.exploring import (
     explore,
     strikeable,
 )
-from orchestrator.search.replay_plan import stored_plan
-from orchestrator.search.run_maker import WHERE
+from orchestrator.search.run_maker import WHERE, stored_plan
 from orchestrator.search.steps_of_run import InjectedFault, InjectedFaults
 from orchestrator.search.task import Attempted, ExplorationTask, attempt, spread
 from orchestrator.store.directories import LABS, RunDirectory, Store

@@ -17,8 +17,7 @@ from orchestrator.command.line import main
 from orchestrator.command.shrink import whole_run
 from orchestrator.errors import Interrupted, UsageError
 from orchestrator.search.campaign_document import Document
-from orchestrator.search.replay_plan import stored_plan
-from orchestrator.search.run_maker import read_summary
+from orchestrator.search.run_maker import read_summary, stored_plan
 from orchestrator.search.shrinking import Budget, SpentError, ddmin, pairs, shrink
 from orchestrator.search.steps_of_run import InjectedFault, InjectedFaults, injected_faults_of, steps_of
 from orchestrator.store.directories import LABS, RunDirectory

@@ -162,7 +162,7 @@ def tried(wanted: Sequence[MutantSchedule], scratch: Path, seed: int | None = No
     """The result of the only schedule, with one seed."""
     seed = SEED[wanted[0].campaign.name] if seed is None else seed
     results: list[MutantResult] = []
-    measure(wanted, [seed], results.append, scratch=scratch, interrupts=Interrupts(lambda: None, lambda: None))
+    measure(wanted, [seed], results.append, directory=scratch, interrupts=Interrupts(lambda: None, lambda: None))
     (result,) = results
     return result
 

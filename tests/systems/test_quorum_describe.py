@@ -16,7 +16,7 @@ from broker.protocol.messages.quorum_apis import (
 from broker.protocol.schema import Message, QuorumTopic
 from nemeses.scheduling import Scheduler
 from systems.errors import ClusterError
-from systems.kafka_protocol import observer, requests
+from systems.kafka_protocol import observer
 from systems.kafka_protocol.observer import METADATA_TOPIC, QuorumState, _state, describe_quorum
 
 NOW = 1_700_000_000_000
@@ -121,7 +121,7 @@ class Brokers:
 
 def described(brokers: Brokers, monkeypatch: pytest.MonkeyPatch, timeout_s: float = 60.0) -> QuorumState:
     """The result of a query that starts with n1 only."""
-    monkeypatch.setattr(requests, "ask", brokers.ask)
+    monkeypatch.setattr(observer, "ask", brokers.ask)
     monkeypatch.setattr(observer, "time", brokers)
     monkeypatch.setattr(observer, "random", random.Random(1))
     return describe_quorum([("n1", 9092)], timeout_s=timeout_s)

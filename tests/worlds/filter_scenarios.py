@@ -14,7 +14,7 @@ from pathlib import Path
 from nemeses.ports import PacketCount
 from orchestrator.machine import links
 from orchestrator.worlds.base import Node
-from orchestrator.worlds.namespaces.network import BRIDGE, BridgeNetwork, node_address, node_mac
+from orchestrator.worlds.namespaces.lab import BRIDGE, BridgeNetwork, node_address, node_mac
 from tests.worlds.scenarios import tell
 
 DEADLINE_S = 120.0

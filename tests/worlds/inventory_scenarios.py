@@ -22,11 +22,10 @@ from orchestrator.machine.playbooks import PlaybookError, Target, play
 from orchestrator.worlds.base import Node
 from orchestrator.worlds.inventory.checks import CheckedHost, check_all
 from orchestrator.worlds.inventory.hosts import ANSIBLE_VARIABLES, chosen
-from orchestrator.worlds.inventory.lab import InventoryLab, require_ways
-from orchestrator.worlds.inventory.machines import HostLocks, HostsNetwork
+from orchestrator.worlds.inventory.lab import HostLocks, HostsNetwork, InventoryLab, require_ways
 from orchestrator.worlds.inventory.parser import read
 from orchestrator.worlds.lab import LabSpec
-from orchestrator.worlds.namespaces.world import NamespaceWorld
+from orchestrator.worlds.namespaces.lab import NamespaceWorld
 from systems import Software
 from tests.worlds.support import specification
 

@@ -11,7 +11,7 @@ from history.journal.writer import Journal
 from nemeses import Evidence, Nemesis
 from orchestrator.running.faults import FaultLog
 from orchestrator.running.progress import Progress
-from orchestrator.worlds.namespaces.world import NamespaceWorld
+from orchestrator.worlds.namespaces.lab import NamespaceWorld
 from systems.service import Place
 from tests.orchestrator.unwatched import Unwatched
 from tests.worlds.fault_rows import Row

@@ -20,7 +20,7 @@ from orchestrator.errors import WorldError
 from orchestrator.machine.sandbox import PRIVATE_ROOT
 from orchestrator.machine.ssh import SshHost
 from orchestrator.worlds.base import Progress
-from orchestrator.worlds.namespaces.world import NamespaceWorld
+from orchestrator.worlds.namespaces.lab import NamespaceWorld
 from orchestrator.worlds.node_collection import copy_data
 from orchestrator.worlds.remote import paths
 from orchestrator.worlds.remote.machines import Collected, Machines

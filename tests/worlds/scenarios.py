@@ -26,9 +26,8 @@ from orchestrator.machine.cgroups import Cgroup
 from orchestrator.worlds import node_collection
 from orchestrator.worlds.base import WorldSpec
 from orchestrator.worlds.namespaces import filesystems
-from orchestrator.worlds.namespaces import world as namespaces
-from orchestrator.worlds.namespaces.network import BridgeNetwork
-from orchestrator.worlds.namespaces.world import Machine, NamespaceWorld
+from orchestrator.worlds.namespaces import lab as namespaces
+from orchestrator.worlds.namespaces.lab import BridgeNetwork, Machine, NamespaceWorld
 from systems import Deployed, load_system
 from systems.service import Place, Service
 from tests.worlds.support import STAND_IN, StandIns, own_run_id, send, specification

@@ -6,10 +6,8 @@ from pathlib import Path
 from broker.tiered.segments import SUFFIXES
 from nemeses import Host, Nemesis, Site
 from orchestrator.worlds.base import Node
-from orchestrator.worlds.simulation.host import COMMAND_S, SimulatedHost
-from orchestrator.worlds.simulation.packets import SimulatedWire
-from orchestrator.worlds.simulation.scheduling import VirtualScheduler
-from orchestrator.worlds.simulation.world import (
+from orchestrator.worlds.simulation.host import COMMAND_S, SimulatedHost, SimulatedWire
+from orchestrator.worlds.simulation.lab import (
     SimulatedCables,
     SimulatedDisks,
     SimulatedObjects,
@@ -17,6 +15,7 @@ from orchestrator.worlds.simulation.world import (
     SimulatedPower,
     SimulatedSuspender,
 )
+from orchestrator.worlds.simulation.scheduling import VirtualScheduler
 from simulator.cluster import PORT, SimulatedCluster
 
 

@@ -16,8 +16,8 @@ from nemeses.kinds.crash_point import CRASHES, FILES
 from nemeses.parameters import ParameterError
 from orchestrator.running.faults import FaultLog
 from orchestrator.running.progress import Progress
-from orchestrator.worlds.namespaces.world import NamespaceWorld
-from orchestrator.worlds.simulation.world import SimulationWorld
+from orchestrator.worlds.namespaces.lab import NamespaceWorld
+from orchestrator.worlds.simulation.lab import SimulationWorld
 from simulator import crash_points
 from simulator.client import RefusedError, SimulatedClient, UncertainError
 from simulator.cluster import SimulatedCluster

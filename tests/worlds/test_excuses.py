@@ -13,7 +13,7 @@ from nemeses import KINDS, Fault
 from nemeses.kind import RandomDraw
 from nemeses.mechanisms.object_store import ObjectStoreKind
 from nemeses.mechanisms.store import StoreKind
-from orchestrator.worlds.simulation.world import SimulatedDisks
+from orchestrator.worlds.simulation.lab import SimulatedDisks
 from simulator.client import SimulatedClient
 from simulator.cluster import SimulatedCluster
 from simulator.oracles import ORACLES

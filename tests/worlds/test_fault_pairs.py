@@ -20,8 +20,8 @@ from history.journal.writer import Journal
 from nemeses import Fault, Nemesis, Site
 from orchestrator.running.faults import FaultLog
 from orchestrator.running.progress import Progress
-from orchestrator.worlds.namespaces.world import NamespaceWorld
-from orchestrator.worlds.simulation.world import SimulationWorld
+from orchestrator.worlds.namespaces.lab import NamespaceWorld
+from orchestrator.worlds.simulation.lab import SimulationWorld
 from simulator.client import SimulatedClient
 from simulator.cluster import SimulatedCluster
 from simulator.oracles.findings import OracleFindings

@@ -10,7 +10,7 @@ import pytest
 from nemeses import Need
 from nemeses.ports import HostError, HostUnreachableError, Result
 from orchestrator.errors import WorldError
-from orchestrator.worlds.inventory.machines import HostLocks, HostMachines
+from orchestrator.worlds.inventory.lab import HostLocks, HostMachines
 
 
 class Booting:

@@ -11,7 +11,7 @@ from nemeses.ports import Result
 from orchestrator.errors import WorldError
 from orchestrator.worlds.inventory.access import HostAccess
 from orchestrator.worlds.inventory.hosts import InventoryHost, chosen
-from orchestrator.worlds.inventory.machines import HostsSuspender
+from orchestrator.worlds.inventory.lab import HostsSuspender
 from orchestrator.worlds.inventory.parser import Inventory, Listed
 from orchestrator.worlds.inventory.power import HostsPower
 

@@ -8,7 +8,7 @@ import nodeimage
 from installation.files import PROJECT_ROOT
 from nodeimage import recipe
 from orchestrator.errors import WorldError
-from orchestrator.worlds.namespaces.world import NamespaceWorld
+from orchestrator.worlds.namespaces.lab import NamespaceWorld
 from tests.worlds.support import play, specification
 
 pytestmark = [pytest.mark.root, pytest.mark.rotating(3, among="world of namespaces")]

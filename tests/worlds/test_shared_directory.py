@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from orchestrator.worlds.shared_directory import make_shared
+from orchestrator.worlds.base import make_shared
 from systems import Service
 
 

@@ -14,7 +14,7 @@ from nemeses.ports import HostUnreachableError
 from orchestrator.campaign.parser import load
 from orchestrator.campaign.swarm import draw
 from orchestrator.errors import WorldError
-from orchestrator.worlds.simulation.world import (
+from orchestrator.worlds.simulation.lab import (
     SimulatedCables,
     SimulatedClientProcess,
     SimulatedDisks,

@@ -14,10 +14,9 @@ from nemeses.kind import RandomDraw
 from nemeses.mechanisms.shell import QUESTIONS
 from orchestrator.running.faults import FaultLog
 from orchestrator.running.progress import Progress
-from orchestrator.worlds.simulation.host import SimulatedAnswers
-from orchestrator.worlds.simulation.packets import SimulatedWire
+from orchestrator.worlds.simulation.host import SimulatedAnswers, SimulatedWire
+from orchestrator.worlds.simulation.lab import SimulationWorld
 from orchestrator.worlds.simulation.scheduling import VirtualScheduler
-from orchestrator.worlds.simulation.world import SimulationWorld
 from simulator.client import SimulatedClient, UncertainError
 from simulator.cluster import SimulatedCluster
 from simulator.oracles.findings import OracleFindings

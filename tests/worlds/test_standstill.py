@@ -10,7 +10,7 @@ from broker.errors import ErrorCode
 from broker.replica.leader import PartitionLeader
 from broker.replica.reads import Checked, FetchLimits, FetchPosition, PartitionRead, PartitionReader
 from nemeses.ports import Host
-from orchestrator.worlds.simulation.world import SimulatedClientProcess, SimulationWorld
+from orchestrator.worlds.simulation.lab import SimulatedClientProcess, SimulationWorld
 from tests.worlds.simulated import simulate
 from tests.worlds.test_simulated_faults import plan
 from tests.worlds.test_simulated_groups import SHORT

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from orchestrator.machine import syscalls
-from orchestrator.worlds.namespaces.world import PAGE, dirty_pages, tear
+from orchestrator.worlds.namespaces.lab import PAGE, dirty_pages, tear
 
 
 class FakeFile:

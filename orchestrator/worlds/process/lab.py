@@ -20,10 +20,9 @@ from nemeses.ports import HostError, HostUnreachableError
 from orchestrator.cleanup import clean_up, on_failure
 from orchestrator.errors import WorldError
 from orchestrator.machine.programs import program
-from orchestrator.worlds.base import Node, Progress, World, WorldSpec, no_progress
+from orchestrator.worlds.base import SHARED, Node, Progress, World, WorldSpec, make_shared, no_progress
+from orchestrator.worlds.lab import PerRunLab
 from orchestrator.worlds.node_collection import keep_configuration
-from orchestrator.worlds.shared_directory import SHARED, make_shared
-from orchestrator.worlds.stateless_labs import PerRunLab
 from systems.local_ports import ADDRESS, LocalPorts, NoPortError
 from systems.service import Service
 

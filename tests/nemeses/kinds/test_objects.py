@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from nemeses import Fault, Nemesis, Site
+from orchestrator.worlds.simulation.lab import SimulatedObjects
 from orchestrator.worlds.simulation.scheduling import VirtualScheduler
-from orchestrator.worlds.simulation.world import SimulatedObjects
 from simulator.cluster import SimulatedCluster
 from simulator.object_store import StoreFaults, combined
 from tests.nemeses.fakes import FakeHost

@@ -10,8 +10,8 @@ import pytest
 from broker.tiered.object_store import ObjectMissingError
 from broker.tiered.segments import LOG, SUFFIXES
 from nemeses import Fault, Nemesis, Site
+from orchestrator.worlds.simulation.lab import SimulatedObjects
 from orchestrator.worlds.simulation.scheduling import VirtualScheduler
-from orchestrator.worlds.simulation.world import SimulatedObjects
 from simulator.cluster import SimulatedCluster
 from tests.nemeses.fakes import FakeHost
 
