@@ -7,7 +7,7 @@ that checkers know to the question that its cause answers. Where the facts do no
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -106,9 +106,8 @@ def _short_leader(partition: PartitionFacts, first: int, written_s: float) -> tu
         predecessor = next((fact for fact in reversed(partition.leads) if fact.start_s < lead.start_s), None)
         if lead.start_s <= written_s or predecessor is None or not ends or not 0 <= ends[-1].number <= first:
             continue
-        text = f"{lead.node} became leader of {partition.name} in epoch {lead.epoch} at {seconds(lead.start_s)}"
         old = f"after {predecessor.node}, the leader of epoch {predecessor.epoch}"
-        return lead.start_s, f"{text} {old}; its log ended at {ends[-1].number}"
+        return lead.start_s, f"{_became(lead, partition)} {old}; its log ended at {ends[-1].number}"
     return None
 
 
@@ -121,23 +120,12 @@ def _lost_commit(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) -
     """Which replicas of the offsets topic removed commits between the answers, or which new leader had not got them."""
     del partition
     answers = anomaly.witness[-2:]  # an earlier commit is of the offset that is there in the end
-    times = [facts.clock.of_monotonic(at) for row in answers if (at := ends_at(row)) is not None]
+    times = _returns(answers, facts)
     if not times:
         return ""
-    told = list[tuple[float, str]]()
-    for offsets in facts.partitions_of(_OFFSETS_TOPIC):
-        shown = offsets.until(max(times))
-        told += [(fact.at_s, fact.text) for fact in shown.removals if fact.at_s >= min(times)]
-        told += [
-            (
-                lead.start_s,
-                f"{lead.node} became leader of {offsets.name} in epoch {lead.epoch} at {seconds(lead.start_s)}",
-            )
-            for lead in shown.leads
-            if lead.start_s >= min(times)
-        ]
+    told = _of_offsets_topic(facts, min(times), max(times), _became)
     between = f"between the commit shown at {seconds(min(times))} and the answer at {seconds(max(times))}, "
-    return between + "; ".join(text for _, text in sorted(told)[-_MOST_NAMED:]) if told else ""
+    return between + told if told else ""
 
 
 def _gone(anomaly: Anomaly, facts: RunFacts) -> str:
@@ -146,9 +134,7 @@ def _gone(anomaly: Anomaly, facts: RunFacts) -> str:
     names = list(dict.fromkeys(name_of(row["value"]) for row in rows if type(row.get("value")) is int))
     if not names:
         return ""
-    times = [
-        facts.clock.of_monotonic(at) for row in rows if row.get("type") == "ok" and (at := ends_at(row)) is not None
-    ]
+    times = _returns((row for row in rows if row.get("type") == "ok"), facts)
     acknowledged = f", acknowledged at {seconds(min(times))}," if times else ""
     if len(names) == 1:
         return f"{names[0]}{acknowledged} is gone"
@@ -186,7 +172,7 @@ def _diverged(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) -> s
 
 def _stale_answer(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) -> str:
     """Two nodes that took themselves for the leader; else a removal, or a change of the leader, between the answers."""
-    times = sorted(facts.clock.of_monotonic(at) for row in anomaly.witness if (at := ends_at(row)) is not None)
+    times = sorted(_returns(anomaly.witness, facts))
     at_s = _shown_at(anomaly, facts)
     if at_s == math.inf:
         return ""
@@ -222,7 +208,7 @@ def _stale_register(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts
 def _answered(anomaly: Anomaly, facts: RunFacts) -> str:
     """As `_stale_register`; empty if the clients did not record which node answered."""
     queries = [row for row in anomaly.witness if row.get("endpoint") or row.get("node")]
-    times = [facts.clock.of_monotonic(at) for row in anomaly.witness if (at := ends_at(row)) is not None]
+    times = _returns(anomaly.witness, facts)
     named = [str(row.get("node") or row["endpoint"]) for row in queries]
     nodes = list(dict.fromkeys(facts.endpoints.get(item, item) for item in named))
     if not nodes or not times:
@@ -238,7 +224,7 @@ def _answered(anomaly: Anomaly, facts: RunFacts) -> str:
 def _at_its_time(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) -> str:
     """When the contradicting operations returned, and the faults in force then."""
     del partition
-    times = [facts.clock.of_monotonic(at) for row in anomaly.witness if (at := ends_at(row)) is not None]
+    times = _returns(anomaly.witness, facts)
     return f"the contradicting operation{'s' if len(times) > 1 else ''} returned {_when(times, facts)}" if times else ""
 
 
@@ -267,10 +253,7 @@ def _repeated(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) -> s
     lost = [fact for fact in partition.removals if not times or times[0] <= fact.at_s <= times[-1]]
     leads = [fact for fact in partition.leads[1:] if not times or times[0] <= fact.start_s <= times[-1]]
     told = [fact.text for fact in lost[:_MOST_NAMED]]
-    told += [
-        f"{fact.node} became leader of {partition.name} in epoch {fact.epoch} at {seconds(fact.start_s)}"
-        for fact in leads[:_MOST_NAMED]
-    ]
+    told += [_became(lead, partition) for lead in leads[:_MOST_NAMED]]
     if told:
         return "between the batches " + "; ".join(told)
     return _appended_by_one(anomaly, facts, partition)
@@ -314,7 +297,7 @@ def _election(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) -> s
     restarts = [vote for vote in restarts if vote in told]
     chosen = [vote for vote in told if vote not in restarts][: _MOST_NAMED + 1] + restarts[-1:]
     ordered = sorted(chosen, key=lambda fact: fact.at_s)
-    return "; ".join(f"{vote.node} {vote.text} at {seconds(vote.at_s)}" for vote in ordered)
+    return "; ".join(_stated(vote) for vote in ordered)
 
 
 def _led(lead: Lead, partition: PartitionFacts) -> str:
@@ -344,7 +327,7 @@ def _start_fell(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) ->
     """Which node answered the deletion of records, and which leads with a lower start of its log."""
     del facts
     epochs = {row["epoch"] for row in anomaly.witness if type(row.get("epoch")) is int}
-    told = [f"{fact.node} {fact.text} at {seconds(fact.at_s)}" for fact in partition.deletions[-1:]]
+    told = [_stated(fact) for fact in partition.deletions[-1:]]
     if told:
         told += [_led(fact, partition) for fact in partition.leads if fact.epoch in epochs][-1:]
         starts = {fact.node: fact.number for fact in partition.log_starts}
@@ -360,7 +343,7 @@ def _at_rest(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) -> st
     """The last known leader, in-sync set and log ends, and the processes that had ended."""
     shown_s = _shown_at(anomaly, facts)
     partition = partition.until(shown_s)
-    told = [f"{fact.node} {fact.text} at {seconds(fact.at_s)}" for fact in facts.stops if fact.at_s <= shown_s][-2:]
+    told = [_stated(fact) for fact in facts.stops if fact.at_s <= shown_s][-2:]
     if anomaly.partition >= 0 and (partition.leads or partition.log_ends):
         last = partition.leads[-1:]
         if not last:
@@ -395,7 +378,7 @@ def _remote(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) -> str
     near = [fact for fact in partition.segments if first < 0 or _covers(fact, first)]
     nodes = {str(row["node"]) for row in anomaly.witness if row.get("node")}
     near = list(facts.declared(ids)) or [fact for fact in near if fact.node in nodes] or near
-    told = [(fact.at_s, f"{fact.node} declared {fact.text} at {seconds(fact.at_s)}") for fact in near[-_MOST_NAMED:]]
+    told = [(fact.at_s, _stated(fact, "declared ")) for fact in near[-_MOST_NAMED:]]
     removals = [fact for fact in partition.removals if fact.end > max(first, 0)]
     told += [(fact.at_s, fact.text) for fact in removals[-_MOST_REMOVALS:]]
     return "; ".join(dict.fromkeys(text for _, text in sorted(told)))
@@ -406,14 +389,13 @@ def _lookup(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) -> str
     first, _ = _offsets(anomaly)
     shown_s = _shown_at(anomaly, facts)
     within = [fact for fact in partition.segments if _covers(fact, first) and fact.at_s <= shown_s]
-    return "; ".join(f"{fact.node} declared {fact.text} at {seconds(fact.at_s)}" for fact in within[-_MOST_NAMED:])
+    return "; ".join(_stated(fact, "declared ") for fact in within[-_MOST_NAMED:])
 
 
 def _remote_states(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) -> str:
     """What nodes declared about the segment that the sentence names, in order of time."""
     del partition
-    segments = facts.declared(anomaly.sentence)
-    told = [f"{fact.node} declared {fact.text} at {seconds(fact.at_s)}" for fact in segments]
+    told = [_stated(fact, "declared ") for fact in facts.declared(anomaly.sentence)]
     return "; ".join(dict.fromkeys(told[-_MOST_NAMED:]))
 
 
@@ -436,10 +418,23 @@ def _ended(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) -> str:
     first = stops[0]
     faults = [item for item in facts.faults if item.start_s <= first.at_s]
     preceding = f", after {_named(faults[-1:])}" if faults else ", before any fault"
-    return f"the process of {first.node} {first.text} at {seconds(first.at_s)}{preceding}"
+    return f"the process of {_stated(first)}{preceding}"
 
 
 # --- shared
+
+
+def _returns(rows: Iterable[Mapping[str, Any]], facts: RunFacts) -> list[float]:
+    """When the operations of a witness returned, those that did."""
+    return [facts.clock.of_monotonic(at) for row in rows if (at := ends_at(row)) is not None]
+
+
+def _stated(fact: Fact, verb: str = "") -> str:
+    return f"{fact.node} {verb}{fact.text} at {seconds(fact.at_s)}"
+
+
+def _became(lead: Lead, partition: PartitionFacts) -> str:
+    return f"{lead.node} became leader of {partition.name} in epoch {lead.epoch} at {seconds(lead.start_s)}"
 
 
 def _altered(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) -> str:
@@ -458,12 +453,19 @@ def _offsets_answered(anomaly: Anomaly, facts: RunFacts, partition: PartitionFac
     del partition
     at = next((at for row in anomaly.witness if (at := ends_at(row)) is not None), None)
     shown_s = _shown_at(anomaly, facts) if at is None else facts.clock.of_monotonic(at)
+    return _of_offsets_topic(facts, -math.inf, shown_s, _led)
+
+
+def _of_offsets_topic(
+    facts: RunFacts, since_s: float, until_s: float, words: Callable[[Lead, PartitionFacts], str]
+) -> str:
+    """The last removals from the offsets topic in this time, and its leaders, each in these words."""
     told = list[tuple[float, str]]()
     for offsets in facts.partitions_of(_OFFSETS_TOPIC):
-        shown = offsets.until(shown_s)
+        shown = offsets.until(until_s)
         told += [(fact.at_s, fact.text) for fact in shown.removals]
-        told += [(fact.start_s, _led(fact, offsets)) for fact in shown.leads]
-    return "; ".join(text for _, text in sorted(told)[-_MOST_NAMED:])
+        told += [(lead.start_s, words(lead, offsets)) for lead in shown.leads]
+    return "; ".join([text for at_s, text in sorted(told) if at_s >= since_s][-_MOST_NAMED:])
 
 
 def _offsets(anomaly: Anomaly) -> tuple[int, int]:
@@ -486,9 +488,7 @@ _SIMULATED: Final = re.compile(r"\((\d+\.\d+) s after the simulation started\)")
 def _shown_at(anomaly: Anomaly, facts: RunFacts) -> float:
     """When the contradiction was there: the end of the last query of the witness, or the time that an oracle of the
     simulation states; infinite if neither is known."""
-    queries = [row for row in anomaly.witness if row.get("op") not in _ACKNOWLEDGED]
-    times = [facts.clock.of_monotonic(at) for row in queries if (at := ends_at(row)) is not None]
-    if times:
+    if times := _returns((row for row in anomaly.witness if row.get("op") not in _ACKNOWLEDGED), facts):
         return max(times)
     stated = _SIMULATED.search(anomaly.sentence)
     return float(stated[1]) + _ROUNDED_S if stated else math.inf
@@ -522,14 +522,8 @@ def _preceding(anomaly: Anomaly, facts: RunFacts) -> str:
     until_s = _shown_at(anomaly, facts)
     partition = facts.of_partition(anomaly.topic, anomaly.partition)
     told = [(item.at_s, item.text) for item in partition.removals]
-    told += [
-        (
-            item.start_s,
-            f"{item.node} became leader of {partition.name} in epoch {item.epoch} at {seconds(item.start_s)}",
-        )
-        for item in partition.leads
-    ]
-    told += [(item.at_s, f"{item.node} {item.text} at {seconds(item.at_s)}") for item in facts.stops]
+    told += [(lead.start_s, _became(lead, partition)) for lead in partition.leads]
+    told += [(stop.at_s, _stated(stop)) for stop in facts.stops]
     told += [(item.start_s, f"{item.name} ({item.id}) started at {seconds(item.start_s)}") for item in facts.faults]
     preceding = [text for at_s, text in sorted(told) if at_s <= until_s][-_MOST_NAMED:]
     return "before it, " + "; ".join(preceding) if preceding else "they show no change before it"

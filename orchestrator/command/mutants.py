@@ -1,6 +1,7 @@
 """`brownout mutants`: lists the broker's deliberate bugs and measures how well campaigns find them in simulation."""
 
 import argparse
+import contextlib
 import json
 import math
 import os
@@ -8,11 +9,11 @@ import shutil
 import statistics
 import sys
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from analysis.verdict import PASS, UNKNOWN, Expectation, first_reasons
 from installation.counted import counted
@@ -34,6 +35,7 @@ from orchestrator.store.directories import Store
 from systems.toml_tables import suggestion
 
 _Z = 1.959963984540054  # quantile of the normal distribution for 95 %
+R = TypeVar("R")
 _AHEAD: Final = 4
 """Queued runs per process: the whole list may not fit into memory."""
 
@@ -195,45 +197,38 @@ def measure(
     jobs: int = 1,
 ) -> None:
     """Run every schedule with every seed, in `jobs` processes; `heard` gets each schedule's result, also a partial one
-    when the user interrupts. Runs are made below `directory` and removed. Raises `Interrupted`, and `RunError` when one
-    of the processes ends unexpectedly."""
+    when the user interrupts. Runs are made below `directory` and removed. Raises as `_results`."""
+    arguments = (
+        (schedule, seed, directory / f"{number}-{seed}") for number, schedule in enumerate(selection) for seed in seeds
+    )
+    with contextlib.closing(_results(_tried, arguments, interrupts, jobs)) as trials:
+        for schedule in selection:
+            measured = MutantResult(schedule)
+            try:
+                for _ in seeds:
+                    measured.trials.append(next(trials))
+            finally:
+                if measured.trials:
+                    heard(measured)
+
+
+def _results(
+    function: Callable[..., R], arguments: Iterable[tuple[Any, ...]], interrupts: Interrupts, jobs: int
+) -> Generator[R, None, None]:
+    """The results of the function in the order of its arguments, made in `jobs` processes; only a bounded number is
+    queued or running. In this process it also gets `interrupts`. Raises `Interrupted`, and `RunError` when one of the
+    processes ends unexpectedly."""
     if jobs == 1:
-        trials = (_tried(schedule, seed, directory, interrupts) for schedule in selection for seed in seeds)
-        _collect(selection, len(seeds), trials, heard)
+        yield from (function(*each, interrupts) for each in arguments)
         return
     with worker_processes(jobs, interrupts) as pool:
-        _collect(selection, len(seeds), _spread(pool, selection, seeds, directory, jobs * _AHEAD), heard)
-
-
-def _spread(
-    pool: ProcessPoolExecutor, selection: Sequence[MutantSchedule], seeds: Sequence[int], directory: Path, ahead: int
-) -> Iterator[MutantTrial]:
-    """All trials in order; only a bounded number is queued or running."""
-    pending: deque[Future[MutantTrial]] = deque()
-    for number, schedule in enumerate(selection):
-        for seed in seeds:
-            pending.append(pool.submit(_tried, schedule, seed, directory / f"{number}-{seed}"))
-            if len(pending) >= ahead:
+        pending: deque[Future[R]] = deque()
+        for each in arguments:
+            pending.append(pool.submit(function, *each))
+            if len(pending) >= jobs * _AHEAD:
                 yield pending.popleft().result()
-    while pending:
-        yield pending.popleft().result()
-
-
-def _collect(
-    selection: Sequence[MutantSchedule],
-    count: int,
-    trials: Iterator[MutantTrial],
-    heard: Callable[[MutantResult], None],
-) -> None:
-    """`count`: trials per schedule; trials arrive one schedule after the other."""
-    for schedule in selection:
-        measured = MutantResult(schedule)
-        try:
-            for _ in range(count):
-                measured.trials.append(next(trials))
-        finally:
-            if measured.trials:
-                heard(measured)
+        while pending:
+            yield pending.popleft().result()
 
 
 def _tried(schedule: MutantSchedule, seed: int, directory: Path, interrupts: Interrupts | None = None) -> MutantTrial:
@@ -391,20 +386,16 @@ def _generic(options: argparse.Namespace, mutants: Mapping[str, Any]) -> int:
 def _generic_results(
     mutants: Mapping[str, Any], campaigns: Sequence[Campaign], seeds: Sequence[int], options: argparse.Namespace
 ) -> Iterator[GenericResult]:
-    """The result of each mutant as soon as it is there. Raises as `measure`."""
+    """The result of each mutant, in their order. Raises as `_results`."""
+    budget_s = options.budget or GENERIC_BUDGET_S
     interrupts = Interrupts(lambda: say("stopping; printing the results so far", file=sys.stderr), lambda: None)
-    jobs = min(options.jobs or os.cpu_count() or 1, len(mutants))
-    arguments = [
-        (name, tuple(filter(None, mutant.anomaly.split(","))), campaigns, seeds, options.budget or GENERIC_BUDGET_S)
-        for name, mutant in mutants.items()
-    ]
     with interrupts.installed(), scratch(Store(default_store().resolve())) as directory:
-        if jobs == 1:
-            yield from (generic_result(*values, directory, interrupts) for values in arguments)
-            return
-        with worker_processes(jobs, interrupts) as pool:
-            futures = [pool.submit(generic_result, *values, directory / values[0]) for values in arguments]
-            yield from (future.result() for future in as_completed(futures))
+        arguments = [
+            (name, tuple(filter(None, mutant.anomaly.split(","))), campaigns, seeds, budget_s, directory / name)
+            for name, mutant in mutants.items()
+        ]
+        jobs = min(options.jobs or os.cpu_count() or 1, len(mutants))
+        yield from _results(generic_result, arguments, interrupts, jobs)
 
 
 def _generic_row(result: GenericResult) -> dict[str, str]:
