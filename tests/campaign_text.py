@@ -1,4 +1,4 @@
-"""Writes campaigns of random faults, which differ in few values."""
+"""Writes campaigns that differ in few values."""
 
 import json
 import re
@@ -34,4 +34,6 @@ def _key(key: str) -> str:
 def _value(value: Any) -> str:
     if isinstance(value, Mapping):
         return f"{{ {', '.join(f'{_key(key)} = {_value(inner)}' for key, inner in value.items())} }}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_value, value))}]"
     return json.dumps(value)

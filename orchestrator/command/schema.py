@@ -14,20 +14,8 @@ from analysis.evidence.run_toml import OWN_CLASS, Checks
 from analysis.verdict import FAIL, PASS, UNKNOWN, Expectation
 from nemeses import INJECTED_BY
 from nemeses import KINDS as KINDS_OF_FAULT
+from orchestrator.campaign import model
 from orchestrator.campaign.expect_table import COMES_WITH, EXPECT_WORDS
-from orchestrator.campaign.model import (
-    CampaignKeys,
-    CellKeys,
-    ClientKeys,
-    OwnFaultKinds,
-    RandomFaults,
-    ScheduledFault,
-    ScheduledFaults,
-    Seeds,
-    Swarm,
-    SystemKeys,
-    Topology,
-)
 from orchestrator.campaign.parser import CHECKS_WORDS
 from orchestrator.campaign.steps import CONDITIONS, FORMS, WaitKeys, keys_of_wait
 from orchestrator.campaign.workload_parser import WORKLOAD_WORDS
@@ -64,21 +52,21 @@ def file_schema(file: str) -> Schema:
 def campaign_schema() -> Schema:
     """Of a campaign's file."""
     tables: Schema = {
-        "topology": schema(Topology),
-        "system": schema(SystemKeys),
+        "topology": schema(model.Topology),
+        "system": schema(model.SystemKeys),
         "workload": _workloads(),
-        "client": schema(ClientKeys),
+        "client": schema(model.ClientKeys),
         "nemesis": _by_word(
             "kind",
             "none",
             {"random": _random(), "schedule": _schedule(), "steps": _steps(), "none": _closed({})},
         ),
         "checks": schema(Checks, CHECKS_WORDS),
-        "seeds": schema(Seeds),
-        "swarm": schema(Swarm),
+        "seeds": schema(model.Seeds),
+        "swarm": schema(model.Swarm),
         "cell": {"type": "array", "items": _cell()},
     }
-    top = schema(CampaignKeys)
+    top = schema(model.CampaignKeys)
     properties = top["properties"] | tables
     roles = {role for name in registry.known() for role in registry.load_system(name).description.roles}
     names = {"enum": sorted(roles | properties.keys())}
@@ -127,15 +115,15 @@ def _workload(kind: WorkloadKind) -> Schema:
 
 
 def _random() -> Schema:
-    form = schema(RandomFaults)
+    form = schema(model.RandomFaults)
     named = {key: form["properties"][key] | {"items": {"type": "string"}} for key in ("faults", "optional_faults")}
     return _with_own_kinds(form["properties"], form["properties"] | named, form["required"])
 
 
 def _schedule() -> Schema:
-    fault = schema(ScheduledFault, {"fault": KINDS_OF_FAULT})
+    fault = schema(model.ScheduledFault, {"fault": KINDS_OF_FAULT})
     own_fault = fault | {"properties": fault["properties"] | {"fault": {"type": "string"}}}
-    keys = schema(ScheduledFaults)["properties"]
+    keys = schema(model.ScheduledFaults)["properties"]
     built_in, own = ({"fault": {"type": "array", "minItems": 1, "items": items}} for items in (fault, own_fault))
     return _with_own_kinds(keys | built_in, keys | own, ["fault"])
 
@@ -148,7 +136,7 @@ def _steps() -> Schema:
         "then": step,
         "else": {"required": ["do", "node"]},
     }
-    kinds = schema(OwnFaultKinds)["properties"]
+    kinds = schema(model.OwnFaultKinds)["properties"]
     built_in, own = ({"step": {"type": "array", "minItems": 1, "items": items}} for items in (step, own_step))
     return _with_own_kinds(kinds | built_in, kinds | own, ["step"])
 
@@ -181,7 +169,7 @@ def _wait() -> Schema:
 
 
 def _cell() -> Schema:
-    form, expect = schema(CellKeys), schema(Expectation, EXPECT_WORDS)["properties"]
+    form, expect = schema(model.CellKeys), schema(Expectation, EXPECT_WORDS)["properties"]
     for shape in (expect["anomaly"], expect["may_show"]["items"]):  # the campaign's own checkers have further names
         shape["anyOf"] = [{"enum": shape.pop("enum")}, {"pattern": "."}]
     allowed = {
@@ -191,7 +179,7 @@ def _cell() -> Schema:
     outcomes = {verdict: _closed(_only(expect, keys), needed[verdict]) for verdict, keys in allowed.items()}
     tables = {
         "expect": _by_word("verdict", PASS, outcomes),
-        "client": _closed(_only(schema(ClientKeys)["properties"], ["options"])),
+        "client": _closed(_only(schema(model.ClientKeys)["properties"], ["options"])),
     }
     return form | {"properties": form["properties"] | tables, "additionalProperties": _ROLE}
 

@@ -14,6 +14,7 @@ from typing import Final
 
 from installation.files import PROJECT_ROOT
 from orchestrator.command.line import main
+from tests.campaign_text import campaign_text, random_faults
 from tests.systems.test_etcd_runs import FAKE
 
 ARCHIVE: Final = Path(__file__).with_name("base_runs.tar.xz")
@@ -21,6 +22,8 @@ STALE: Final = "runs have changed: write the archive again with .venv/bin/python
 DERIVED: Final = ("verdict.json", "tables", "certificate", "plots", "report.html", "spark", "summary.json", "junit.xml")
 """What an analysis writes, and the gate."""
 
+SLOW: Final = 0.05
+"""The least share of the load, however slow the machine is."""
 LOG = """
 name = "log"
 [topology]
@@ -62,91 +65,49 @@ required_faults = ["kill", "pause"]
 """A leader is killed, so that partition 0 has two leader epochs, and a follower stands still for a moment.
 A reader sees partition 0 before all is healed, and another one all of them in the end."""
 
-REGISTER = """
-name = "register"
-[topology]
-world = "process"
-nodes = 1
-[system]
-path = "fake"
-[client]
-client_class = "fake/client.py:FirstSeen"
-options = { stale = "no" }
-[workload]
-kind = "register"
-clients = 3
-keys = 2
-rate = 12
-duration_s = 6
-operations = 60
-[nemesis]
-kind = "random"
-faults = ["pause"]
-interval_s = [2.0, 2.0]
-duration_s = [0.2, 0.2]
-[checks]
-min_ok = 8
-min_share = 0.05  # however slow the machine is
-required_faults = ["pause"]
-"""
+REGISTER = campaign_text(
+    "register",
+    topology={"world": "process", "nodes": 1},
+    system={"path": "fake"},
+    client={"client_class": "fake/client.py:FirstSeen", "options": {"stale": "no"}},
+    workload={"kind": "register", "clients": 3, "keys": 2, "rate": 12, "duration_s": 6, "operations": 60},
+    nemesis=random_faults("pause", interval_s=[2.0, 2.0], duration_s=[0.2, 0.2]),
+    checks={"min_ok": 8, "min_share": SLOW, "required_faults": ["pause"]},
+)
 """A store of keys in one process, which stands still now and then."""
 
-GROUP = """
-name = "group"
-[topology]
-world = "process"
-nodes = 1
-[broker]
-"offsets.topic.num.partitions" = 2
-"offsets.topic.replication.factor" = 1
-"group.initial.rebalance.delay.ms" = 100
-[workload]
-kind = "group"
-partitions = 2
-replication_factor = 1
-producers = 1
-members = 2
-rate = 40
-duration_s = 8
-[nemesis]
-kind = "random"
-faults = ["pause"]
-interval_s = [2.0, 2.0]
-duration_s = [0.2, 0.2]
-[checks]
-min_ok = 20
-min_share = 0.05  # however slow the machine is
-required_faults = ["pause"]
-"""
+GROUP = campaign_text(
+    "group",
+    topology={"world": "process", "nodes": 1},
+    broker={
+        "offsets.topic.num.partitions": 2,
+        "offsets.topic.replication.factor": 1,
+        "group.initial.rebalance.delay.ms": 100,
+    },
+    workload={
+        "kind": "group", "partitions": 2, "replication_factor": 1, "producers": 1, "members": 2, "rate": 40,
+        "duration_s": 8,
+    },
+    nemesis=random_faults("pause", interval_s=[2.0, 2.0], duration_s=[0.2, 0.2]),
+    checks={"min_ok": 20, "min_share": SLOW, "required_faults": ["pause"]},
+)  # fmt: skip
 """A consumer group of two members at one broker, which stands still now and then."""
 
-SIMULATED = """
-name = "simulated"
-[topology]
-world = "simulation"
-nodes = 3
-[broker]
-"min.insync.replicas" = 2
-"log.flush.interval.messages" = 1
-"offsets.topic.num.partitions" = 1
-"broker.session.timeout.ms" = 1500
-"broker.lease.ms" = 1000
-[workload]
-partitions = 1
-producers = 1
-consumers = 1
-rate = 20
-duration_s = 8
-[nemesis]
-kind = "random"
-faults = ["kill"]
-interval_s = [1.0, 1.0]
-duration_s = [0.5, 0.5]
-[checks]
-min_ok = 20
-min_share = 0.3  # a broker is killed each second: what waits for it comes late
-required_faults = ["kill"]
-"""
+SIMULATED = campaign_text(
+    "simulated",
+    topology={"world": "simulation", "nodes": 3},
+    broker={
+        "min.insync.replicas": 2,
+        "log.flush.interval.messages": 1,
+        "offsets.topic.num.partitions": 1,
+        "broker.session.timeout.ms": 1500,
+        "broker.lease.ms": 1000,
+    },
+    workload={"partitions": 1, "producers": 1, "consumers": 1, "rate": 20, "duration_s": 8},
+    nemesis=random_faults("kill", interval_s=[1.0, 1.0], duration_s=[0.5, 0.5]),
+    # a broker is killed each second: what waits for it comes late
+    checks={"min_ok": 20, "min_share": 0.3, "required_faults": ["kill"]},
+)
 """A simulated cluster, at whose brokers' own state the oracles looked."""
 
 TIERED = """

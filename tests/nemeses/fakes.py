@@ -1,12 +1,35 @@
 """A site with hosts that give the answers of a test."""
 
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import Any, Final
 
-from nemeses import Evidence, Fault, HostError, Nemesis, PacketCount, Result, Site
+from nemeses import KINDS, Evidence, Fault, HostError, Nemesis, PacketCount, Result, Site
 from nemeses.mechanisms.shell import process_script
 
 Answer = Callable[[str], str]
+ENDINGS: Final = [
+    ({}, "confirmed"),
+    ({"state": "S"}, "mismatch"),
+    ({"port": "open"}, "mismatch"),
+    ({"signalled": ""}, "mismatch"),
+    ({"start": ""}, "inconclusive"),
+]
+"""Changes of the answers about a process that had to end, and the status of the evidence."""
+
+
+class UnhinderedNemesis:
+    """The part of a nemesis by which nothing prevents, hides or withholds a fault."""
+
+    kinds = KINDS
+
+    def prevented(self, _: Fault) -> dict[str, Evidence]:
+        return {}
+
+    def hidden(self, _: Fault) -> str:
+        return ""
+
+    def withheld(self) -> frozenset[str]:
+        return frozenset()
 
 
 class FakeHost:

@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 
 from history.journal.writer import Journal
-from nemeses import KINDS, ClusterView, FaultPlan, Schedule
+from nemeses import ClusterView, FaultPlan, Schedule
 from nemeses.fault import Evidence, Fault, combine
 from nemeses.scheduling import ThreadScheduler
 from orchestrator.errors import RunError
 from orchestrator.running.faults import FaultLog, follow_schedule
 from orchestrator.running.progress import Progress
+from tests.nemeses.fakes import UnhinderedNemesis
 from tests.orchestrator.unwatched import Unwatched
 
 
@@ -28,7 +29,7 @@ class Clock(ThreadScheduler):
         self.now = max(self.now, until)
 
 
-class SlowNemesis:
+class SlowNemesis(UnhinderedNemesis):
     """Every injection and every heal takes two seconds."""
 
     def __init__(self, clock: Clock, *, heal: str = "confirmed", everything: str = "confirmed") -> None:
@@ -39,16 +40,6 @@ class SlowNemesis:
         self.done: list[tuple[str, str, float]] = []
 
     nodes: tuple[str, ...] = ()
-    kinds = KINDS
-
-    def prevented(self, _: Fault) -> dict[str, Evidence]:
-        return {}
-
-    def hidden(self, _: Fault) -> str:
-        return ""
-
-    def withheld(self) -> frozenset[str]:
-        return frozenset()
 
     def inject(self, fault: Fault) -> Evidence:
         self.done.append(("inject", fault.kind, self._clock.now))

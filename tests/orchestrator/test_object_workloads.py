@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.campaign_text import campaign_text, random_faults
 from tests.orchestrator.stored_campaign import Answer, ask
 from workloads.objects import OBJECTS
 
@@ -150,35 +151,17 @@ command = [
 [roles.server.defaults]
 mode = "disk"
 """
-CAMPAIGN = """
-name = "objects"
-description = "Objects in one process that is killed"
-
-[topology]
-nodes = 1
-world = "process"
-
-[system]
-path = "."
-
-[workload]
-kind = "KIND"
-rate = 60
-duration_s = 4
-
-[client]
-client_class = "client.py:Objects"
-options = { of = "KIND" }
-
-[nemesis]
-kind = "random"
-faults = ["kill"]
-interval_s = [0.5, 1.0]
-duration_s = [0.5, 0.5]
-
-[checks]
-min_share = 0.1
-
+CAMPAIGN = campaign_text(
+    "objects",
+    "Objects in one process that is killed",
+    topology={"nodes": 1, "world": "process"},
+    system={"path": "."},
+    workload={"kind": "KIND", "rate": 60, "duration_s": 4},
+    client={"client_class": "client.py:Objects", "options": {"of": "KIND"}},
+    nemesis=random_faults("kill", interval_s=[0.5, 1.0], duration_s=[0.5, 0.5]),
+    checks={"min_share": 0.1},
+)
+CAMPAIGN += """
 [[cell]]
 name = "disk"
 

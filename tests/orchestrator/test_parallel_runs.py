@@ -11,34 +11,22 @@ from pathlib import Path
 
 import pytest
 
+from tests.campaign_text import campaign_text, random_faults
 from tests.orchestrator.stored_campaign import ask
-
-SHORT = """
-name = "short"
-[topology]
-world = "simulation"
-[seeds]
-count = {count}
-[workload]
-partitions = 1
-producers = 1
-consumers = 0
-rate = 10
-duration_s = 6
-[nemesis]
-kind = "random"
-faults = ["kill"]
-interval_s = [0.5, 0.5]
-duration_s = [0.5, 0.5]
-[checks]
-min_ok = 1
-min_share = 0.05
-"""
 
 
 def campaign(directory: Path, count: int) -> Path:
     path = directory / "short.toml"
-    path.write_text(SHORT.format(count=count))
+    path.write_text(
+        campaign_text(
+            "short",
+            topology={"world": "simulation"},
+            seeds={"count": count},
+            workload={"partitions": 1, "producers": 1, "consumers": 0, "rate": 10, "duration_s": 6},
+            nemesis=random_faults("kill", interval_s=[0.5, 0.5], duration_s=[0.5, 0.5]),
+            checks={"min_ok": 1, "min_share": 0.05},
+        )
+    )
     return path
 
 

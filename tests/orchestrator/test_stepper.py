@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from history.journal.writer import Journal
-from nemeses import KINDS
 from nemeses.fault import Evidence, Fault
 from nemeses.mechanisms.shell import list_files_script
 from nemeses.ports import Result
@@ -19,16 +18,16 @@ from orchestrator.running.progress import Progress
 from orchestrator.running.script import Stepper
 from orchestrator.worlds.base import Node
 from systems import PartitionState, View
+from tests.nemeses.fakes import UnhinderedNemesis
 from tests.orchestrator.campaigns import campaign
 from tests.orchestrator.unwatched import Unwatched
 from workloads.control import AppendResult, ReadDone, RecordsDeleted
 
 
-class FakeWorld:
+class FakeWorld(UnhinderedNemesis):
     """Three nodes; a test scripts what the cluster answers, look by look."""
 
     topic = "log"
-    kinds = KINDS
 
     def __init__(self, tmp_path: Path) -> None:
         self.directory = tmp_path
@@ -89,15 +88,6 @@ class FakeWorld:
         return ReadDone(1, complete=True, end=3, read=3)
 
     # the nemesis
-    def prevented(self, _: Fault) -> dict[str, Evidence]:
-        return {}
-
-    def hidden(self, _: Fault) -> str:
-        return ""
-
-    def withheld(self) -> frozenset[str]:
-        return frozenset()
-
     def inject(self, fault: Fault) -> Evidence:
         self.done.append(f"inject {fault.kind} {','.join(fault.targets)}")
         return Evidence(self.evidence, {"seen": "something"})  # type: ignore[arg-type]

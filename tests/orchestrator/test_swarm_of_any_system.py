@@ -22,7 +22,9 @@ from orchestrator.running.runner import require_faults
 from orchestrator.worlds.selection import lab_named
 from systems import load_system
 from systems.registry import known
+from tests.campaign_text import campaign_text, random_faults
 from tests.orchestrator.test_own_system_mistakes import replaced
+from tests.systems.test_etcd_runs import FAKE
 
 CAMPAIGNS: Final = Path(__file__).resolve().parents[2] / "campaigns"
 DELIVERED: Final = {name: load(CAMPAIGNS / f"{name}.toml") for name in ("etcd-swarm", "kafka-swarm")}
@@ -37,45 +39,17 @@ election-timeout = [500, 900]
 [roles.member.draws.profiles.anything]
 heartbeat-interval = [60, 70]
 """
-FAKE: Final = """
-name = "fake-etcd"
-class = "fake.py:Etcd"
-workloads = ["register"]
-[roles.member]
-ports = { client = 2379 }
-command = ["{{ python }}", "-m", "tests.systems.fake_etcd", "{{ node.address }}", "{{ node.ports.client }}"]
-environment = { PYTHONPATH = "{{ python_path }}" }
-defaults = { heartbeat-interval = 100, election-timeout = 1000 }
-kills_at_stop = true
-"""
-SWARM: Final = """
-name = "mine"
-[system]
-path = "fake"
-[topology]
-nodes = 1
-world = "process"
-[swarm]
-nodes = [1, 1]
-rate = [50, 80]
-duration_s = [5, 5]
-[workload]
-kind = "register"
-[client]
-client_class = "CLIENT:FirstSeen"
-options = { stale = "no" }
-[nemesis]
-kind = "random"
-faults = ["pause"]
-interval_s = [0.1, 0.2]
-duration_s = [0.1, 0.2]
-[checks]
-min_ok = 1
-min_queries = 1
-min_share = 0.01
-[seeds]
-first = 3
-"""
+SWARM: Final = campaign_text(
+    "mine",
+    system={"path": "fake"},
+    topology={"nodes": 1, "world": "process"},
+    swarm={"nodes": [1, 1], "rate": [50, 80], "duration_s": [5, 5]},
+    workload={"kind": "register"},
+    client={"client_class": "CLIENT:FirstSeen", "options": {"stale": "no"}},
+    nemesis=random_faults("pause", interval_s=[0.1, 0.2], duration_s=[0.1, 0.2]),
+    checks={"min_ok": 1, "min_queries": 1, "min_share": 0.01},
+    seeds={"first": 3},
+)
 
 
 @pytest.mark.parametrize("name", DELIVERED)

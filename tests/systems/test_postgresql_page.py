@@ -7,7 +7,7 @@ import pytest
 
 from installation.files import PROJECT_ROOT
 from orchestrator.command.line import main
-from tests.systems.test_your_system import blocks
+from tests.systems.test_your_system import write_files
 
 PAGE = (PROJECT_ROOT / "docs/postgresql.md").read_text(encoding="utf-8")
 CAMPAIGNS = ("durability", "isolation", "transactions", "standby")
@@ -17,11 +17,7 @@ HAS_POSTGRESQL = shutil.which("postgres") or [*Path("/usr/lib/postgresql").glob(
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    for block in blocks(PAGE):
-        if "file" in block.options:
-            path = tmp_path / block.options["file"]
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(block.text)
+    write_files(PAGE, tmp_path)
     (tmp_path / "postgresql/postgres-node").chmod(0o755)
     return tmp_path / "postgresql"
 

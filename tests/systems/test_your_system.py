@@ -30,6 +30,15 @@ def blocks(page: str = PAGE) -> list[Block]:
     return [Block(language, dict(word.split("=") for word in more.split()), text) for language, more, text in found]
 
 
+def write_files(page: str, directory: Path) -> None:
+    """The files of the page, in the directory."""
+    for block in blocks(page):
+        if "file" in block.options:
+            path = directory / block.options["file"]
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(block.text)
+
+
 def rows(section: str) -> list[list[str]]:
     """The cells of the first table of a section, without its head."""
     text = PAGE.split(f"\n## {section}\n", 1)[1].split("\n## ", 1)[0]

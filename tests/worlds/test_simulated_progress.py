@@ -5,51 +5,34 @@ from pathlib import Path
 import pytest
 
 from broker.replica.leader import PartitionLeader
+from tests.campaign_text import campaign_text
 from tests.worlds.simulated import simulate
 
-PLAN = """
-name = "plan"
-[topology]
-nodes = 3
-world = "simulation"
-[broker]
-"min.insync.replicas" = 2
-"replica.lag.time.max.ms" = 2000
-"broker.session.timeout.ms" = 2500
-"broker.lease.ms" = 1800
-[workload]
-topic = "log"
-partitions = 1
-replication_factor = 3
-producers = 2
-consumers = 1
-rate = 60
-duration_s = 60
-[nemesis]
-kind = "steps"
-[[nemesis.step]]
-do = "wait"
-seconds = 5
-why = "some records are acknowledged"
-[[nemesis.step]]
-do = "name"
-node = "follower:0"
-as = "F"
-[[nemesis.step]]
-do = "kill"
-node = "F"
-[[nemesis.step]]
-do = "wait"
-seconds = 45
-why = "longer than the bound"
-[[nemesis.step]]
-do = "start"
-node = "F"
-[checks]
-min_ok = 1
-min_share = 0
-progress_s = 15
-"""
+PLAN = campaign_text(
+    "plan",
+    topology={"nodes": 3, "world": "simulation"},
+    broker={
+        "min.insync.replicas": 2,
+        "replica.lag.time.max.ms": 2000,
+        "broker.session.timeout.ms": 2500,
+        "broker.lease.ms": 1800,
+    },
+    workload={
+        "topic": "log", "partitions": 1, "replication_factor": 3, "producers": 2, "consumers": 1, "rate": 60,
+        "duration_s": 60,
+    },
+    nemesis={
+        "kind": "steps",
+        "step": [
+            {"do": "wait", "seconds": 5, "why": "some records are acknowledged"},
+            {"do": "name", "node": "follower:0", "as": "F"},
+            {"do": "kill", "node": "F"},
+            {"do": "wait", "seconds": 45, "why": "longer than the bound"},
+            {"do": "start", "node": "F"},
+        ],
+    },
+    checks={"min_ok": 1, "min_share": 0, "progress_s": 15},
+)  # fmt: skip
 STOPS_AT = 400
 
 

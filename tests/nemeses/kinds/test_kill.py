@@ -3,21 +3,12 @@
 import pytest
 
 from nemeses import Fault, Nemesis, Site
-from tests.nemeses.fakes import FakeHost, heal, inject, lines
+from tests.nemeses.fakes import ENDINGS, FakeHost, heal, inject, lines
 
 GONE = {"start": "7", "signalled": "yes", "state": "gone", "port": "closed"}
 
 
-@pytest.mark.parametrize(
-    ("change", "status"),
-    [
-        ({}, "confirmed"),
-        ({"state": "S"}, "mismatch"),
-        ({"port": "open"}, "mismatch"),
-        ({"signalled": ""}, "mismatch"),
-        ({"start": ""}, "inconclusive"),
-    ],
-)
+@pytest.mark.parametrize(("change", "status"), ENDINGS)
 def test_a_kill_is_confirmed_by_an_ended_process_and_a_closed_port(change: dict[str, str], status: str) -> None:
     evidence = inject("kill", FakeHost("n1", lambda _: lines(**{**GONE, **change})))
     assert evidence.status == status
