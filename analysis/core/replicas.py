@@ -62,18 +62,8 @@ from analysis.core.replica_evidence import (
     log_name,
 )
 from analysis.core.replica_ranges import RangeFindings, RangeView, ReducedLogs, examine, held, questions_of, reduced
+from analysis.replicafiles import sequences
 from analysis.replicafiles.log import NO_EPOCH, NO_MARK, ReplicaLog, SequenceBreaks, no_records
-from analysis.replicafiles.sequences import (
-    EPOCH,
-    FIRST,
-    LAST,
-    LAST_OFFSET,
-    NUMBERS,
-    OFFSET,
-    PRODUCER,
-    breaks_at,
-    in_order,
-)
 from installation.counted import counted
 
 # ---- Leader epochs: D3 along each log, D4 among the epoch files and the logs' records.
@@ -207,10 +197,10 @@ def breaks(log: ReplicaLog, circumstances: Circumstances) -> SequenceBreaks:
     """The batches of a log that do not continue; those without a batch `before` do not start at 0."""
     if circumstances.deleted_to or circumstances.compacts or circumstances.forgets_producers or not len(log.sequences):
         return SequenceBreaks()
-    batches, stretch, continues, due = in_order(log.sequences, (*log.gaps, *log.absent))
+    batches, stretch, continues, due = sequences.in_order(log.sequences, (*log.gaps, *log.absent))
     from_zero = circumstances.from_zero and max(log.start, log.own_start) == 0
-    is_break = batches[:, FIRST] != due
-    sequence_breaks = log.breaks.joined(breaks_at(batches, np.flatnonzero(is_break & continues)))
+    is_break = batches[:, sequences.FIRST] != due
+    sequence_breaks = log.breaks.joined(sequences.breaks_at(batches, np.flatnonzero(is_break & continues)))
     if from_zero:
         for row in batches[is_break & ~continues & (stretch == 0)].tolist():
             sequence_breaks = sequence_breaks.joined(SequenceBreaks(1, (), tuple(row)))
@@ -219,18 +209,20 @@ def breaks(log: ReplicaLog, circumstances: Circumstances) -> SequenceBreaks:
 
 def offsets_of(sequence_breaks: SequenceBreaks) -> list[int]:
     """The first offsets of the batches that show a break, none without one."""
-    previous = [sequence_breaks.before[LAST_OFFSET]] if sequence_breaks.before else []
-    return [*previous, sequence_breaks.batch[OFFSET]] if sequence_breaks.total else []
+    previous = [sequence_breaks.before[sequences.LAST_OFFSET]] if sequence_breaks.before else []
+    return [*previous, sequence_breaks.batch[sequences.OFFSET]] if sequence_breaks.total else []
 
 
 def _sentence(log: ReplicaLog, sequence_breaks: SequenceBreaks) -> str:
     batch, previous = sequence_breaks.batch, sequence_breaks.before
-    at = f"the log of {log.node} has at offset {batch[OFFSET]} a batch of producer {batch[PRODUCER]}"
-    number = f"{at}, epoch {batch[EPOCH]}, whose first sequence number is {batch[FIRST]}"
+    at = (
+        f"the log of {log.node} has at offset {batch[sequences.OFFSET]} a batch of producer {batch[sequences.PRODUCER]}"
+    )
+    number = f"{at}, epoch {batch[sequences.EPOCH]}, whose first sequence number is {batch[sequences.FIRST]}"
     if not previous:
         return f"{number}; it is the first one of that producer and epoch, and must have 0"
-    due = (previous[LAST] + 1) % NUMBERS
-    return f"{number}; after its batch at offset {previous[LAST_OFFSET]}, {due} must follow"
+    due = (previous[sequences.LAST] + 1) % sequences.NUMBERS
+    return f"{number}; after its batch at offset {previous[sequences.LAST_OFFSET]}, {due} must follow"
 
 
 RUNNING: Final = Circumstances()

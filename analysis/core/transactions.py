@@ -20,18 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from analysis.core.consistency_models import (
-    DUPLICATE_ELEMENTS,
-    FRACTURED_READ,
-    FUTURE_READ,
-    G1A,
-    G1B,
-    GARBAGE_READ,
-    INCOMPATIBLE_ORDER,
-    INTERNAL,
-    LOST_UPDATE,
-    VANISHED,
-)
+from analysis.core import consistency_models
 from analysis.core.grouping import joined, places_in, ranges
 from history.record.schemas import FAIL, INFO, OK
 from history.value_runs import I64
@@ -346,7 +335,7 @@ class Observations:
             f"key {self.key_text(step)}: {self.transaction(txns[0])} read elements that {self.transaction(txns[1])} "
             "read in another order or not at all, though it read more: no order of appends explains both"
         )
-        self._add(INCOMPATIBLE_ORDER, txns, sentence, len(answers))
+        self._add(consistency_models.INCOMPATIBLE_ORDER, txns, sentence, len(answers))
         self._is_broken[table.key[answers]] = True
 
     def _find_duplicates(self, key: I64, elements: I64, longest: I64) -> None:
@@ -360,7 +349,7 @@ class Observations:
         element = self.text(int(elements[at[0]]))
         txn = self.table.txn[step]
         sentence = f"key {self.key_text(step)}: {self.transaction(txn)} read {element} more than once"
-        self._add(DUPLICATE_ELEMENTS, [txn], sentence, len(at))
+        self._add(consistency_models.DUPLICATE_ELEMENTS, [txn], sentence, len(at))
         self._is_broken[key[at]] = True
 
     def _is_repeated_write(self, keys: I64) -> Bools:
@@ -375,7 +364,7 @@ class Observations:
         txn = self.table.txn[step]
         shown = "an element" if self._is_list else self.text(int(self.table.last[step]))
         sentence = f"key {self.key_text(step)}: {self.transaction(txn)} read {shown} that no transaction wrote"
-        self._add(GARBAGE_READ, [txn], sentence, len(answers))
+        self._add(consistency_models.GARBAGE_READ, [txn], sentence, len(answers))
 
     def _find_aborted_and_intermediate(self) -> None:
         table, count = self.table, len(self.table.txn)
@@ -389,12 +378,12 @@ class Observations:
             is_failed = table.outcome[table.txn[writes]] == FAIL
             failed, readers = writes[is_failed], answers[is_failed]
         if len(failed):
-            self._add_read(G1A, int(readers[0]), int(failed[0]), "which failed", len(failed))
+            self._add_read(consistency_models.G1A, int(readers[0]), int(failed[0]), "which failed", len(failed))
         is_early = ~self._is_last_write[writes] & (table.txn[writes] != table.txn[answers])
         is_early &= table.outcome[table.txn[writes]] != FAIL
         if is_early.any():
             step, write = int(answers[is_early][0]), int(writes[is_early][0])
-            self._add_read(G1B, step, write, "which wrote the key again later", int(is_early.sum()))
+            self._add_read(consistency_models.G1B, step, write, "which wrote the key again later", int(is_early.sum()))
 
     def _add_read(self, name: str, step: int, write: int, reason: str, count: int) -> None:
         txns = self.table.txn[step], self.table.txn[write]
@@ -419,7 +408,7 @@ class Observations:
                 f"key {self.key_text(wrong_steps[0])}: {self.transaction(txn)} read something else than its own "
                 "earlier steps left there"
             )
-            self._add(INTERNAL, [txn], sentence, len(wrong_steps))
+            self._add(consistency_models.INTERNAL, [txn], sentence, len(wrong_steps))
         self._find_future_and_reversed()
 
     def _contradicting_step(self, steps: list[int]) -> list[int]:
@@ -457,7 +446,7 @@ class Observations:
         shows &= (self.position[writes] >= 0) | (not self._is_list)
         if shows.any():
             step, write = int(reads[shows][0]), int(writes[shows][0])
-            self._add_read(FUTURE_READ, step, write, "before it wrote it", int(shows.sum()))
+            self._add_read(consistency_models.FUTURE_READ, step, write, "before it wrote it", int(shows.sum()))
         if not self._is_list:
             return
         steps = self._grouped[table.is_write[self._grouped] & self.is_committed[table.txn[self._grouped]]]
@@ -472,7 +461,7 @@ class Observations:
                 f"key {self.key_text(step)}: {self.transaction(txn)} appended {self.version_text(step)} after another "
                 "element, but the list has it before that one, or without it"
             )
-            self._add(INCOMPATIBLE_ORDER, [txn], sentence, len(reversed_))
+            self._add(consistency_models.INCOMPATIBLE_ORDER, [txn], sentence, len(reversed_))
 
     def _find_lost_updates(self) -> None:
         """Several transactions read one version of a key and wrote the key."""
@@ -488,7 +477,7 @@ class Observations:
             f"key {self.key_text(steps[0])}: {self.transaction(txns[0])} and {self.transaction(txns[1])} both read "
             f"{self.version_text(int(self.version[steps[0]]))} and wrote the key: one update is lost"
         )
-        self._add(LOST_UPDATE, txns, sentence, len(repeated))
+        self._add(consistency_models.LOST_UPDATE, txns, sentence, len(repeated))
 
     def _find_fractured(self) -> None:
         """Transactions that read one write of another transaction, and miss another one."""
@@ -511,7 +500,10 @@ class Observations:
             before[own_writes] = self.version[own_reads]
             is_missed = (self.version[reads] >= len(table.txn)) | (self.version[reads] == before[missed_writes])
         is_missed &= table.txn[missed_writes] != table.txn[reads]
-        for name, chosen in ((FRACTURED_READ, is_missed), (VANISHED, is_missed & (read_steps < reads))):
+        for name, chosen in (
+            (consistency_models.FRACTURED_READ, is_missed),
+            (consistency_models.VANISHED, is_missed & (read_steps < reads)),
+        ):
             if chosen.any():
                 step, write, later = (int(steps[chosen][0]) for steps in (read_steps, missed_writes, reads))
                 txns = table.txn[step], table.txn[write]

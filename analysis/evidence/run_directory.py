@@ -7,18 +7,7 @@ from typing import Any, Final
 
 from msgspec.structs import asdict, replace
 
-from analysis.evidence.run_toml import (
-    KAFKA_FORMAT,
-    NO_FORMAT,
-    RANDOM,
-    SCHEDULE,
-    SETTLED_LATE,
-    STEPS,
-    RunToml,
-    layers,
-    read,
-    settings_of,
-)
+from analysis.evidence import run_toml
 from history import strict_json, strict_toml
 from history.regular_files import read_bytes, read_text
 from history.topic_folders import is_topic
@@ -34,7 +23,7 @@ class RunDirectoryError(Exception):
     """A directory that is not a run, or whose description cannot be read; the message names the file and the remedy."""
 
 
-class RunDescription(RunToml, frozen=True, kw_only=True):
+class RunDescription(run_toml.RunToml, frozen=True, kw_only=True):
     """The content of `run.toml`, and what follows from it: one cell with one seed."""
 
     name: str
@@ -45,23 +34,23 @@ class RunDescription(RunToml, frozen=True, kw_only=True):
     @property
     def has_replica_files(self) -> bool:
         """Whether its replicas' files have a reader."""
-        return self.replicas.format == KAFKA_FORMAT
+        return self.replicas.format == run_toml.KAFKA_FORMAT
 
     @property
     def records(self) -> str:
         """The form of records, one of `history.RECORD_FORMS`; empty if unknown."""
-        return "" if self.replicas.format == NO_FORMAT else self.replicas.records
+        return "" if self.replicas.format == run_toml.NO_FORMAT else self.replicas.records
 
     @property
     def setting_layers(self) -> tuple[Mapping[str, str], ...]:
         """The services' settings, a table for each role, one for each node with settings of its own, one for the topic,
         and one for what the script changes."""
-        return (*layers(self.settings), *filter(None, (self.workload.topic_settings, settings_in(self.steps))))
+        return (*run_toml.layers(self.settings), *filter(None, (self.workload.topic_settings, settings_in(self.steps))))
 
     @property
     def node_settings(self) -> Mapping[str, Mapping[str, str]]:
         """The settings of each node."""
-        return {node: settings_of(self.settings, role, node) for node, role in self.system.roles.items()}
+        return {node: run_toml.settings_of(self.settings, role, node) for node, role in self.system.roles.items()}
 
     @property
     def node_names(self) -> tuple[str, ...]:
@@ -74,22 +63,22 @@ class RunDescription(RunToml, frozen=True, kw_only=True):
         topic was created (then the journal has it), or without partitions."""
         workload = self.workload
         partitioned = bool(workload.topic or workload.partitions)
-        return workload.assignment if partitioned and workload.placement != SETTLED_LATE else None
+        return workload.assignment if partitioned and workload.placement != run_toml.SETTLED_LATE else None
 
     @property
     def planned_load_s(self) -> float:
         """How long the load lasts at least; 0 if a script decides that."""
-        return 0.0 if self.nemesis.kind == STEPS else self.workload.duration_s
+        return 0.0 if self.nemesis.kind == run_toml.STEPS else self.workload.duration_s
 
     @property
     def planned_faults(self) -> tuple[str, ...]:
         """The kinds of a random schedule or of a given one; each one occurs."""
-        return self.nemesis.faults if self.nemesis.kind in (RANDOM, SCHEDULE) else ()
+        return self.nemesis.faults if self.nemesis.kind in (run_toml.RANDOM, run_toml.SCHEDULE) else ()
 
     @property
     def steps(self) -> tuple[str, ...]:
         """The steps of a script."""
-        return self.nemesis.steps if self.nemesis.kind == STEPS else ()
+        return self.nemesis.steps if self.nemesis.kind == run_toml.STEPS else ()
 
     @property
     def traced_settings(self) -> dict[str, Any]:
@@ -105,7 +94,7 @@ def describe(run_dir: Path) -> RunDescription:
     in the description's `defects`."""
     path = run_dir / "run.toml"
     try:
-        content, defects = read(strict_toml.decode(read_text(path)))
+        content, defects = run_toml.read(strict_toml.decode(read_text(path)))
     except FileNotFoundError:
         raise RunDirectoryError(
             f"{run_dir} is not a run: it has no run.toml; runs are in store/<campaign>/<run>"

@@ -21,19 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from analysis.verifiers.log import (
-    AnyClaim,
-    AnyPart,
-    CertificateError,
-    Columns,
-    Spread,
-    claimed_groups,
-    confirm_all,
-    demand,
-    one_by_one,
-    read_claim,
-    read_part,
-)
+from analysis.verifiers import log
 from history.record.operation_tables import IndexedGroup
 from history.record.schemas import CAS, FAIL, MISMATCH, OK, READ, WRITE
 from history.record.shapes import REGISTER
@@ -47,13 +35,13 @@ NUMBERS: Final = ("id", "f", "type", "inv", "ret")
 VALUES: Final = ("value", "expected", "new")
 
 
-class KeysPart(AnyPart, frozen=True, kw_only=True):
+class KeysPart(log.AnyPart, frozen=True, kw_only=True):
     """A file with the orders of the keys from `start` on, up to the start of the next part."""
 
     start: str
 
 
-class RegisterClaim(AnyClaim, frozen=True, kw_only=True):
+class RegisterClaim(log.AnyClaim, frozen=True, kw_only=True):
     """What a certificate of registers states."""
 
     parts: tuple[KeysPart, ...]
@@ -78,15 +66,15 @@ class ConfirmedKeys:
     keys: int
 
 
-def verify_registers(directory: Path | str, run: Path | str, *, spread: Spread = one_by_one) -> str:
+def verify_registers(directory: Path | str, run: Path | str, *, spread: log.Spread = log.one_by_one) -> str:
     """Returns what `directory` proves of the registers of `run` in a sentence, or raises CertificateError."""
     root, tables = Path(directory), Path(run) / "tables"
-    claim = read_claim(root / FILE, RegisterClaim, FORMAT)
-    demand(all(one.start < other.start for one, other in pairwise(claim.parts)), "its parts are not in order")
-    groups = claimed_groups(claim, REGISTER, Path(run))
-    results = confirm_all(_confirmed, list(_tasks_of(claim, groups, root, tables)), spread)
+    claim = log.read_claim(root / FILE, RegisterClaim, FORMAT)
+    log.demand(all(one.start < other.start for one, other in pairwise(claim.parts)), "its parts are not in order")
+    groups = log.claimed_groups(claim, REGISTER, Path(run))
+    results = log.confirm_all(_confirmed, list(_tasks_of(claim, groups, root, tables)), spread)
     operations = claim.operations
-    demand(sum(result.operations for result in results) == operations, "no part has some of the operations")
+    log.demand(sum(result.operations for result in results) == operations, "no part has some of the operations")
     subject = f"{counted(operations, 'operation')} on {counted(sum(result.keys for result in results), 'register')}"
     return f"{subject} {'is' if operations == 1 else 'are'} linearizable"
 
@@ -101,24 +89,24 @@ def _tasks_of(
 
 
 def _confirmed(task: OrdersTask) -> ConfirmedKeys:
-    entries, rows = read_part(task.directory, task.part, ENTRIES, "an order"), _rows(task)
+    entries, rows = log.read_part(task.directory, task.part, ENTRIES, "an order"), _rows(task)
     keys = pa.chunked_array([*rows["key"].chunks, *entries["key"].chunks], pa.string())
     codes = keys.combine_chunks().dictionary_encode()
     names, code = codes.dictionary.to_pylist(), codes.indices.to_numpy()
     history, size = _columns(rows), rows.num_rows
     history["key"], of_entry = code[:size], code[size:]
     by_id = np.argsort(history["id"], kind="stable")
-    demand(np.diff(history["id"][by_id]) > 0, "two operations of the history have one id")
+    log.demand(np.diff(history["id"][by_id]) > 0, "two operations of the history have one id")
     order = np.argsort(of_entry, kind="stable")
     key, number, at = of_entry[order], entries["id"].to_numpy()[order], entries["at"].to_numpy()[order]
     row = by_id[np.minimum(np.searchsorted(history["id"][by_id], number), size - 1)] if size else number
-    demand(size or not len(number), f"{task.part.file}: an operation is missing for each of its entries")
+    log.demand(size or not len(number), f"{task.part.file}: an operation is missing for each of its entries")
     _demand_order(names, (key, number, at, order), row, {name: column[row] for name, column in history.items()})
     left_out = _must_be_there(history)
     left_out[row] = False
     for missing in np.flatnonzero(left_out)[:1].tolist():
         place = f"{names[history['key'][missing]]}: operation {history['id'][missing]}"
-        raise CertificateError(f"{place} happened and is left out")
+        raise log.CertificateError(f"{place} happened and is left out")
     return ConfirmedKeys(size, len(np.unique(history["key"])))
 
 
@@ -131,7 +119,7 @@ def _rows(task: OrdersTask) -> pa.Table:
             with pq.ParquetFile(require_regular(Path(task.tables) / group.path)) as file:
                 rows = file.read_row_group(group.row_group, columns=names, use_threads=False).select(names)
         except (OSError, ValueError) as error:
-            raise CertificateError(f"{group.path} cannot be read: {error}") from error
+            raise log.CertificateError(f"{group.path} cannot be read: {error}") from error
         rows = rows.filter(pc.greater_equal(rows["key"], task.part.start))
         if task.stop is not None:
             rows = rows.filter(pc.less(rows["key"], task.stop))
@@ -139,9 +127,9 @@ def _rows(task: OrdersTask) -> pa.Table:
     return pa.concat_tables(parts).unify_dictionaries().combine_chunks()
 
 
-def _columns(rows: pa.Table) -> Columns:
+def _columns(rows: pa.Table) -> log.Columns:
     """Columns of numbers; of each value, the number and whether it is nil."""
-    columns: Columns = {name: rows[name].to_numpy() for name in NUMBERS}
+    columns: log.Columns = {name: rows[name].to_numpy() for name in NUMBERS}
     columns["mismatched"] = np.asarray(pc.equal(rows["error"].cast(pa.string()), MISMATCH), np.bool_)
     for name in VALUES:
         columns[name] = rows[name].fill_null(0).to_numpy()
@@ -149,12 +137,12 @@ def _columns(rows: pa.Table) -> Columns:
     return columns
 
 
-def _must_be_there(rows: Columns) -> Any:
+def _must_be_there(rows: log.Columns) -> Any:
     mismatched = (rows["type"] == FAIL) & (rows["f"] == CAS) & rows["mismatched"]
     return (rows["type"] == OK) | mismatched
 
 
-def _demand_order(names: Sequence[str], entries: tuple[Any, Any, Any, Any], row: Any, columns: Columns) -> None:
+def _demand_order(names: Sequence[str], entries: tuple[Any, Any, Any, Any], row: Any, columns: log.Columns) -> None:
     """Confirms entries that are ordered by key: key, number, moment, and place in the file. `row`: the place in the
     history of the operation that has the entry's number, if there is one; `columns`: its columns."""
     key, number, at, place = entries
@@ -177,10 +165,10 @@ def _demand_order(names: Sequence[str], entries: tuple[Any, Any, Any, Any], row:
     if (wrong_entries := np.flatnonzero(contradictions.any(axis=0))).size:
         first = wrong_entries[np.argmin(place[wrong_entries])]
         error = list(errors)[int(np.argmax(contradictions[:, first]))]
-        raise CertificateError(f"{names[key[first]]}: operation {number[first]} {error}")
+        raise log.CertificateError(f"{names[key[first]]}: operation {number[first]} {error}")
 
 
-def _held(key: Any, columns: Columns) -> tuple[Any, Any]:
+def _held(key: Any, columns: log.Columns) -> tuple[Any, Any]:
     """The value that the key of each entry holds before the entry takes effect, and whether it is nil."""
     is_write = columns["f"] == WRITE
     changes = is_write | ((columns["f"] == CAS) & (columns["type"] != FAIL))

@@ -26,27 +26,9 @@ from installation.counted import counted
 from nemeses import KINDS, ParameterError, ScheduleError, plan_schedule
 from nemeses.own_kind import OwnKind, own_kind
 from nemeses.registry import AnyKind
+from orchestrator.campaign import model
 from orchestrator.campaign.expect_table import read_expect
 from orchestrator.campaign.load_targets import has_weak_steps, most_of
-from orchestrator.campaign.model import (
-    MAX_SEED,
-    NEMESES,
-    STRICT,
-    Campaign,
-    CampaignKeys,
-    Cell,
-    CellKeys,
-    NemesisSettings,
-    OwnFaultKinds,
-    RandomFaults,
-    ScheduledFault,
-    ScheduledFaults,
-    Seeds,
-    Swarm,
-    SystemKeys,
-    SystemUnderTest,
-    Topology,
-)
 from orchestrator.campaign.profiles import PROFILES
 from orchestrator.campaign.steps import (
     CONFIGURE,
@@ -88,7 +70,7 @@ class Complaint:
     step: int | None = None
 
 
-def node_complaints(campaign: Campaign) -> Iterator[Complaint]:
+def node_complaints(campaign: model.Campaign) -> Iterator[Complaint]:
     """What the system refuses in the settings of each node of each cell."""
     for cell in campaign.cells:
         system, settings = system_of(campaign, cell), merge(campaign.settings, cell.settings)
@@ -106,7 +88,7 @@ def node_complaints(campaign: Campaign) -> Iterator[Complaint]:
                 yield Complaint(role, wrong)
 
 
-def workload_complaints(campaign: Campaign, system: System, brings_client: bool) -> Iterator[Complaint]:
+def workload_complaints(campaign: model.Campaign, system: System, brings_client: bool) -> Iterator[Complaint]:
     """What of the workload and the nemesis the system does not support. `brings_client`: [client] of the campaign
     names a class or a program."""
     yield from _workload(campaign, system, brings_client)
@@ -118,7 +100,7 @@ def workload_complaints(campaign: Campaign, system: System, brings_client: bool)
         yield from (Complaint("nemesis", f"{step.title}: {message}") for message in _step(step, system))
 
 
-def _workload(campaign: Campaign, system: System, brings_client: bool) -> Iterator[Complaint]:
+def _workload(campaign: model.Campaign, system: System, brings_client: bool) -> Iterator[Complaint]:
     kind = campaign.workload.kind
     # Kinds with Kafka's libraries serve every system that "log" does; a user-defined client defines its own protocol.
     takes = system.description.workloads
@@ -142,7 +124,7 @@ def _workload(campaign: Campaign, system: System, brings_client: bool) -> Iterat
         yield Complaint("workload", message, "replication_factor")
 
 
-def _program(campaign: Campaign) -> Iterator[Complaint]:
+def _program(campaign: model.Campaign) -> Iterator[Complaint]:
     """A client that is a program supports the load: each of its own changes is a start."""
     for step in campaign.nemesis.steps:
         if isinstance(step, ProduceStep):
@@ -158,7 +140,7 @@ def _program(campaign: Campaign) -> Iterator[Complaint]:
         yield Complaint("workload", message, key)
 
 
-def _awaited_events(campaign: Campaign, system: System) -> Iterator[Complaint]:
+def _awaited_events(campaign: model.Campaign, system: System) -> Iterator[Complaint]:
     """An event that no node ever traces: the step would wait until its deadline."""
     known = system.trace_events
     for step in campaign.nemesis.steps:
@@ -176,7 +158,7 @@ def _awaited_events(campaign: Campaign, system: System) -> Iterator[Complaint]:
                 yield Complaint("nemesis", message, "where", step.number)
 
 
-def _aims(campaign: Campaign, system: System) -> Iterator[Complaint]:
+def _aims(campaign: model.Campaign, system: System) -> Iterator[Complaint]:
     """Faults that are aimed at a leader, if the leader cannot be observed: they would hit an arbitrary node."""
     aimed = [kind for kind in campaign.nemesis.faults if campaign.nemesis.known_kinds[kind].aim == "leader"]
     if aimed and not system.has_controller and not system.has_partitions:
@@ -219,7 +201,7 @@ def _election(step: ElectStep, system: System) -> Iterator[str]:
         yield f"the leader of {system.name} cannot be chosen from outside"
 
 
-def minimum_complaints(campaign: Campaign) -> Iterator[Complaint]:
+def minimum_complaints(campaign: model.Campaign) -> Iterator[Complaint]:
     """A minimum that no run can reach: every run would be unknown."""
     most = most_of(campaign)
     if most is None:
@@ -246,12 +228,12 @@ CHECKS_WORDS: Final = {"model": MODELS, "consistency_model": tuple(PROHIBITED)}
 _TAKEN: Final = KINDS.keys() | FORMS.keys()
 
 
-def load(path: Path) -> Campaign:
+def load(path: Path) -> model.Campaign:
     """Read and check a campaign. Raises `InputError`."""
     return parse(TomlSource.read(path), path)
 
 
-def parse(source: TomlSource, path: Path) -> Campaign:
+def parse(source: TomlSource, path: Path) -> model.Campaign:
     """As `load`. Reports all errors at once, without those that follow from a value that could not be read."""
     with source.telling_all():
         campaign = _parse(source, path)
@@ -259,10 +241,10 @@ def parse(source: TomlSource, path: Path) -> Campaign:
     return campaign
 
 
-def _parse(source: TomlSource, path: Path) -> Campaign | None:
+def _parse(source: TomlSource, path: Path) -> model.Campaign | None:
     root, attempt = source.root(), source.attempt
-    head = attempt(lambda: CampaignKeys(**read_keys(root, CampaignKeys)), None)
-    seeds = attempt(lambda: read_seeds(root.table("seeds")), Seeds())
+    head = attempt(lambda: model.CampaignKeys(**read_keys(root, model.CampaignKeys)), None)
+    seeds = attempt(lambda: read_seeds(root.table("seeds")), model.Seeds())
     tables = {key: root.table(key) for key in ("topology", "system", "workload", "nemesis", "checks", "client")}
     topology = attempt(lambda: _topology(tables["topology"]), None)
     if topology is None:
@@ -292,7 +274,7 @@ def _parse(source: TomlSource, path: Path) -> Campaign | None:
     rehearsed = attempt(lambda: _rehearsed(tables, workload, client, checks), workload)
     if source.complained or head is None or nemesis is None or checks is None or client is None or own is None:
         return None
-    campaign = Campaign(
+    campaign = model.Campaign(
         name=head.name,
         description=head.description,
         topology=topology,
@@ -363,7 +345,7 @@ def _rehearsed(
     return with_share(tables["workload"], workload, client, checks.model)
 
 
-def _complaints(root: Table, campaign: Campaign, system: System) -> Iterator[Complaint]:
+def _complaints(root: Table, campaign: model.Campaign, system: System) -> Iterator[Complaint]:
     yield from node_complaints(campaign)
     brings_client = bool({"client_class", "client_command"} & root.table("client").data.keys())
     yield from workload_complaints(campaign, system, brings_client)
@@ -375,13 +357,13 @@ def _place_of(root: Table, complaint: Complaint) -> Table:
     return table if complaint.step is None else table.tables("step")[complaint.step - 1]
 
 
-def _topology(table: Table) -> Topology:
+def _topology(table: Table) -> model.Topology:
     if "nodes" in table:  # the rest of the campaign depends on it, so an unreadable one ends the reading
-        read_key(table, "nodes", shapes(Topology)["nodes"])
-    topology = read(table, Topology)
-    world, default = topology.world, Topology()
-    if topology.filesystem == STRICT and world != SIMULATION:
-        table.refuse(f'filesystem: only world = "{SIMULATION}" has {STRICT!r}, and it is {world!r}', "filesystem")
+        read_key(table, "nodes", shapes(model.Topology)["nodes"])
+    topology = read(table, model.Topology)
+    world, default = topology.world, model.Topology()
+    if topology.filesystem == model.STRICT and world != SIMULATION:
+        table.refuse(f'filesystem: only world = "{SIMULATION}" has {model.STRICT!r}, and it is {world!r}', "filesystem")
     if topology.inventory is not None and world != "inventory":
         table.refuse(f'inventory: only world = "inventory" has one, and it is {world!r}', "inventory")
     if topology.node_root != default.node_root and world != "namespaces":
@@ -389,14 +371,14 @@ def _topology(table: Table) -> Topology:
     return topology
 
 
-def _system(table: Table, path: Path, topology: Topology) -> tuple[SystemUnderTest, System]:
-    given = read(table, SystemKeys)
+def _system(table: Table, path: Path, topology: model.Topology) -> tuple[model.SystemUnderTest, System]:
+    given = read(table, model.SystemKeys)
     directory = None if given.path is None else path.parent / given.path
     if directory is not None and not (directory / DESCRIPTION).exists():
         table.refuse(f"path: {directory} has no {DESCRIPTION}; name the directory of a system's description", "path")
     name, version = given.name, given.version
     if name is None:
-        name = read_description(directory).name if directory else SystemUnderTest.name
+        name = read_description(directory).name if directory else model.SystemUnderTest.name
     try:
         system = load_system(name, version=version, directory=directory)
     except InputError as error:
@@ -405,15 +387,15 @@ def _system(table: Table, path: Path, topology: Topology) -> tuple[SystemUnderTe
         system.assign_roles(topology.nodes, given.roles)
     except InputError as error:
         table.refuse(str(error))
-    return SystemUnderTest(name, version, directory, given.roles), system
+    return model.SystemUnderTest(name, version, directory, given.roles), system
 
 
-def _role_settings(table: Table, system: System, topology: Topology) -> dict[str, Settings]:
+def _role_settings(table: Table, system: System, topology: model.Topology) -> dict[str, Settings]:
     tables = {role: table.table(role) for role in system.description.roles}  # also roles that no node has
     return {role: _settings(entry, system, role, topology) for role, entry in tables.items() if role in table.data}
 
 
-def _settings(table: Table, system: System, role: str, topology: Topology) -> Settings:
+def _settings(table: Table, system: System, role: str, topology: model.Topology) -> Settings:
     common, per_node = {}, {}
     for key, value in table.data.items():
         if not isinstance(value, dict):
@@ -451,12 +433,12 @@ def _setting(table: Table, system: System, role: str, key: str) -> str:
     return str(value)
 
 
-def _nemesis(table: Table, topology: Topology, workload: Workload, directory: Path) -> NemesisSettings:
-    kind = table.text("kind", "none", choices=NEMESES)
+def _nemesis(table: Table, topology: model.Topology, workload: Workload, directory: Path) -> model.NemesisSettings:
+    kind = table.text("kind", "none", choices=model.NEMESES)
     if kind == "none":
         table.done()
-        return NemesisSettings()
-    kinds = read_keys(table, OwnFaultKinds)["kinds"]
+        return model.NemesisSettings()
+    kinds = read_keys(table, model.OwnFaultKinds)["kinds"]
     own_kinds = _own_kinds(table, kinds, topology, directory)
     known = {**KINDS, **own_kinds}
     if kind == "steps":
@@ -469,16 +451,16 @@ def _nemesis(table: Table, topology: Topology, workload: Workload, directory: Pa
         table.done()
         if not tables:
             table.refuse('kind "steps" needs at least one [[nemesis.step]]')
-        return NemesisSettings(kind="steps", steps=steps, kinds=kinds, own_kinds=own_kinds)
+        return model.NemesisSettings(kind="steps", steps=steps, kinds=kinds, own_kinds=own_kinds)
     if kind == "schedule":
-        overlap = read_keys(table, ScheduledFaults)["overlap"]
+        overlap = read_keys(table, model.ScheduledFaults)["overlap"]
         moments = _moments(table, topology, known)
         faults = tuple(dict.fromkeys(moment.fault for moment in moments))
-        return NemesisSettings(
+        return model.NemesisSettings(
             kind=kind, faults=faults, moments=moments, overlap=overlap, kinds=kinds, own_kinds=own_kinds
         )
-    keys = read_keys(table, RandomFaults, {"faults": known, "optional_faults": known})
-    nemesis = NemesisSettings(kind=kind, own_kinds=own_kinds, **keys)
+    keys = read_keys(table, model.RandomFaults, {"faults": known, "optional_faults": known})
+    nemesis = model.NemesisSettings(kind=kind, own_kinds=own_kinds, **keys)
     table.done()
     strange = [kind for kind in nemesis.optional_faults if kind not in nemesis.faults]
     if strange:
@@ -505,7 +487,7 @@ def _nemesis(table: Table, topology: Topology, workload: Workload, directory: Pa
     return nemesis
 
 
-def _moments(table: Table, topology: Topology, known: Mapping[str, AnyKind]) -> tuple[ScheduledFault, ...]:
+def _moments(table: Table, topology: model.Topology, known: Mapping[str, AnyKind]) -> tuple[model.ScheduledFault, ...]:
     """The faults of a schedule. Raises `InputError`."""
     tables = table.tables("fault")
     moments = [
@@ -518,8 +500,8 @@ def _moments(table: Table, topology: Topology, known: Mapping[str, AnyKind]) -> 
     return tuple(filter(None, moments))
 
 
-def _moment(table: Table, topology: Topology, known: Mapping[str, AnyKind]) -> ScheduledFault:
-    moment = read(table, ScheduledFault, {"fault": known, "nodes": topology.names})
+def _moment(table: Table, topology: model.Topology, known: Mapping[str, AnyKind]) -> model.ScheduledFault:
+    moment = read(table, model.ScheduledFault, {"fault": known, "nodes": topology.names})
     kind = known[moment.fault]
     if kind.takes == "groups" and topology.nodes == 1:
         table.refuse(f"fault: {moment.fault!r} affects pairs of nodes, and [topology] has only one", "fault")
@@ -535,20 +517,20 @@ def _moment(table: Table, topology: Topology, known: Mapping[str, AnyKind]) -> S
 
 def _swarm(
     root: Table,
-    under_test: SystemUnderTest,
+    under_test: model.SystemUnderTest,
     system: System,
     settings: Mapping[str, Settings],
-    topology: Topology,
+    topology: model.Topology,
     workload: Workload,
-    nemesis: NemesisSettings | None,
+    nemesis: model.NemesisSettings | None,
     checks: Checks | None,
-) -> Swarm | None:
+) -> model.Swarm | None:
     """The ranges that runs draw from; None if the campaign has no [swarm]."""
     table = root.table("swarm")
     if "swarm" not in root.data:
         return None
     is_own = is_own_broker(under_test)
-    swarm = read(table, Swarm)
+    swarm = read(table, model.Swarm)
     _check_draws(root, system)
     for role, draws in draws_of(system).items():
         for name, key in draws.timeouts.items():
@@ -624,7 +606,7 @@ def _check_draws(root: Table, system: System) -> None:
                     raise InputError(f"{place_of_key(path, *keys, key)}: [{'.'.join(keys)}] {problem}")
 
 
-def _checks(table: Table, nemesis: NemesisSettings, system: System) -> Checks:
+def _checks(table: Table, nemesis: model.NemesisSettings, system: System) -> Checks:
     checks = read(table, Checks, CHECKS_WORDS | {"required_faults": nemesis.known_kinds})
     if checks.upper_bound is None:
         checks = replace(checks, upper_bound=system.description.promises.upper_bound)
@@ -675,7 +657,7 @@ def _own_checkers(table: Table, checks: Checks, directory: Path) -> tuple[dict[s
     return texts, anomalies
 
 
-def _own_kinds(table: Table, kinds: Sequence[str], topology: Topology, directory: Path) -> dict[str, OwnKind]:
+def _own_kinds(table: Table, kinds: Sequence[str], topology: model.Topology, directory: Path) -> dict[str, OwnKind]:
     """The campaign's own kinds of fault by name. Raises `InputError` for one that cannot be loaded."""
     if kinds and topology.world == SIMULATION:
         table.refuse(
@@ -702,9 +684,9 @@ def _own_text(table: Table, key: str, path: Path) -> str:
         table.refuse(f"{key}: {path}: {error}; save it as UTF-8", key)
 
 
-def read_seeds(table: Table) -> Seeds:
-    seeds = read(table, Seeds)
-    if seeds.first + seeds.count > MAX_SEED:
+def read_seeds(table: Table) -> model.Seeds:
+    seeds = read(table, model.Seeds)
+    if seeds.first + seeds.count > model.MAX_SEED:
         table.refuse(
             "first and count: seeds are whole numbers below 2^63 - 1", "count" if "count" in table else "first"
         )
@@ -713,13 +695,13 @@ def read_seeds(table: Table) -> Seeds:
 
 def _cells(
     root: Table,
-    under_test: SystemUnderTest,
-    topology: Topology,
+    under_test: model.SystemUnderTest,
+    topology: model.Topology,
     workload: Workload,
-    seeds: Seeds,
+    seeds: model.Seeds,
     own_anomalies: Collection[str] | None,
-) -> tuple[Cell, ...]:
-    cells: list[Cell] = []
+) -> tuple[model.Cell, ...]:
+    cells: list[model.Cell] = []
     for table in root.tables("cell"):
         cell = root.source.attempt(
             lambda this=table: _cell(this, under_test, topology, workload, own_anomalies),  # type: ignore[misc]
@@ -735,29 +717,29 @@ def _cells(
             )
             root.source.complain(table.table("expect").error(message, "at_least"))
         cells.append(cell)
-    return tuple(cells) or (Cell(),)
+    return tuple(cells) or (model.Cell(),)
 
 
 def _cell(
     table: Table,
-    under_test: SystemUnderTest,
-    topology: Topology,
+    under_test: model.SystemUnderTest,
+    topology: model.Topology,
     workload: Workload,
     own_anomalies: Collection[str] | None,
-) -> Cell:
-    version = read_keys(table, CellKeys, only={"version"})["version"]
+) -> model.Cell:
+    version = read_keys(table, model.CellKeys, only={"version"})["version"]
     try:
         system = load_system(under_test.name, version=version or under_test.version, directory=under_test.directory)
     except InputError as error:
         table.refuse(f"version: {error}", "version")
     if "mutants" in table and not system.mutants:
         table.refuse(f"mutants: {system.name} has no mutants; leave them out", "mutants")
-    given = CellKeys(**read_keys(table, CellKeys, {"mutants": system.mutants}))
+    given = model.CellKeys(**read_keys(table, model.CellKeys, {"mutants": system.mutants}))
     settings = _role_settings(table, system, topology)
     options = read_cell_options(table.table("client"), workload.kind)
     is_tiered = workload.topic_settings.get("remote.storage.enable") == "true"
     judge = WORKLOADS[workload.kind].judge
     expect = read_expect(table.table("expect"), judge, is_tiered=is_tiered, own_anomalies=own_anomalies)
-    cell = Cell(given.name, given.mutants, settings, version, expect, options)
+    cell = model.Cell(given.name, given.mutants, settings, version, expect, options)
     table.done()
     return cell

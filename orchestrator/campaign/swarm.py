@@ -29,16 +29,7 @@ from analysis.verdict import FAIL, Expectation
 from history.damage import Damage
 from nemeses import KINDS
 from nemeses.schedule import ScheduleError, plan_schedule
-from orchestrator.campaign.model import (
-    FILESYSTEMS,
-    STRICT,
-    Campaign,
-    Cell,
-    NemesisSettings,
-    Swarm,
-    SystemUnderTest,
-    Topology,
-)
+from orchestrator.campaign import model
 from orchestrator.campaign.profiles import LEASE, MEMBER_SESSION, PROFILES, Profile
 from systems import Settings
 from systems.description import Draws
@@ -120,7 +111,7 @@ _ALONE: Final = frozenset({"network", "netem", "wire"})
 """Kinds that affect pairs of nodes: there must be two nodes."""
 
 
-def draw(campaign: Campaign, seed: int) -> Campaign:
+def draw(campaign: model.Campaign, seed: int) -> model.Campaign:
     """The campaign as the run of this seed has it; unchanged if it leaves nothing open."""
     swarm = campaign.swarm
     if swarm is None:
@@ -174,18 +165,18 @@ def draw(campaign: Campaign, seed: int) -> Campaign:
     return _with_own_features(made, campaign, seed, profile) if is_own else made
 
 
-def _that_may_lose(cell: Cell) -> Cell:
+def _that_may_lose(cell: model.Cell) -> model.Cell:
     """A cell that must pass, with the promise that unclean elections leave: a run may lose what was acknowledged, and
     clients may see that, but replicas agree, the oracles find nothing, and a record has one offset."""
     return replace(cell, expect=UNCLEAN) if cell.expect == Expectation() else cell
 
 
-def is_own_broker(system: SystemUnderTest) -> bool:
+def is_own_broker(system: model.SystemUnderTest) -> bool:
     """Whether a campaign tests our own broker in its usual roles. More of it is drawn than its ranges."""
-    return system == SystemUnderTest()
+    return system == model.SystemUnderTest()
 
 
-def _with_own_features(drawn: Campaign, campaign: Campaign, seed: int, profile: Profile) -> Campaign:
+def _with_own_features(drawn: model.Campaign, campaign: model.Campaign, seed: int, profile: Profile) -> model.Campaign:
     """A draw of our own broker with what depends on its faults: replicas in sync, groups, tiered storage, and one
     broker that differs."""
     workload, nemesis, checks, common = drawn.workload, drawn.nemesis, drawn.checks, drawn.settings[ROLE].common
@@ -208,7 +199,7 @@ def _with_own_features(drawn: Campaign, campaign: Campaign, seed: int, profile: 
     )
 
 
-def must_be_apart(campaign: Campaign) -> bool:
+def must_be_apart(campaign: model.Campaign) -> bool:
     """Whether faults of a drawn campaign may each take a disk, or what is not flushed: two of them must not meet."""
     return _costs_a_disk(campaign.nemesis.faults, _flushes(campaign.settings[ROLE].common))
 
@@ -222,7 +213,7 @@ def _costs_a_disk(faults: Sequence[str], flushes: bool) -> bool:
     return any(lost & KINDS[name].destroys for name in faults)
 
 
-def _profile(chance: Random, campaign: Campaign, swarm: Swarm) -> str:
+def _profile(chance: Random, campaign: model.Campaign, swarm: model.Swarm) -> str:
     """The name of a profile. Each draws by its weight, and the first that suits the campaign is used: the others' draws
     do not depend on it."""
     order = sorted(PROFILES, key=lambda name: chance.expovariate(PROFILES[name].weight))
@@ -232,13 +223,13 @@ def _profile(chance: Random, campaign: Campaign, swarm: Swarm) -> str:
     return next(name for name in order if name in suitable)
 
 
-def suitable_profiles(swarm: Swarm, faults: Sequence[str], kind: str, *, is_own: bool) -> list[str]:
+def suitable_profiles(swarm: model.Swarm, faults: Sequence[str], kind: str, *, is_own: bool) -> list[str]:
     """Those profiles of a swarm that suit its system (`is_own`: our own broker), its ranges, its kinds of fault and its
     kind of workload."""
     return [name for name in swarm.profiles if _suits(PROFILES[name], swarm, faults, kind, is_own=is_own)]
 
 
-def _suits(profile: Profile, swarm: Swarm, faults: Sequence[str], kind: str, *, is_own: bool) -> bool:
+def _suits(profile: Profile, swarm: model.Swarm, faults: Sequence[str], kind: str, *, is_own: bool) -> bool:
     return (
         _shared(profile.nodes, swarm.nodes) is not None
         and (not is_own or _shared(profile.voters, swarm.voters) is not None)
@@ -271,17 +262,17 @@ def faults_of(faults: Sequence[str], nodes: int, replication_factor: int, *, flu
     ]
 
 
-def _topology(chance: Random, given: Topology, profile: Profile, swarm: Swarm) -> Topology:
+def _topology(chance: Random, given: model.Topology, profile: Profile, swarm: model.Swarm) -> model.Topology:
     # Three is the most common size, and the one with the narrowest majorities.
     least, most = _shared(profile.nodes, swarm.nodes) or swarm.nodes
     nodes = 3 if chance.random() < 0.4 and least <= 3 <= most else chance.randint(least, most)
-    filesystem = chance.choice((*FILESYSTEMS, STRICT))
+    filesystem = chance.choice((*model.FILESYSTEMS, model.STRICT))
     # A real disk has the filesystem that the machine was checked for.
     return structs.replace(given, nodes=nodes, filesystem=filesystem if given.world == SIMULATION else given.filesystem)
 
 
 def _workload(
-    chance: Random, clients: Random, given: Workload, profile: Profile, swarm: Swarm, nodes: int, is_own: bool
+    chance: Random, clients: Random, given: Workload, profile: Profile, swarm: model.Swarm, nodes: int, is_own: bool
 ) -> Workload:
     factor = min(nodes, chance.choice(profile.factors))
     drawn: dict[str, int | float | str] = {
@@ -362,7 +353,7 @@ def replicas_of(workload: Workload, nodes: int) -> int:
 
 def _nemesis(
     chance: Random,
-    given: NemesisSettings,
+    given: model.NemesisSettings,
     profile: Profile,
     nodes: int,
     workload: Workload,
@@ -370,7 +361,7 @@ def _nemesis(
     *,
     flushes: bool,
     may_overlap: bool,
-) -> NemesisSettings:
+) -> model.NemesisSettings:
     possible = faults_of(given.faults, nodes, replicas_of(workload, nodes), flushes=flushes)
     ordinary = [name for name in possible if not _costs_a_disk([name], flushes)]
     first = chance.choice([name for name in possible if name in profile.meets] or ordinary or possible)
@@ -468,9 +459,9 @@ def _of_own_broker(
     chance: Random,
     ranged: Mapping[str, str],
     name: str,
-    topology: Topology,
+    topology: model.Topology,
     profile: Profile,
-    swarm: Swarm,
+    swarm: model.Swarm,
     draws: Draws,
 ) -> dict[str, str]:
     """A broker's properties with those that depend on others. If the profile flushes, a write is on the disks of all
@@ -490,7 +481,7 @@ def _of_own_broker(
 
 
 def _in_sync(
-    chance: Random, replication_factor: int, profile: Profile, nemesis: NemesisSettings, common: Mapping[str, str]
+    chance: Random, replication_factor: int, profile: Profile, nemesis: model.NemesisSettings, common: Mapping[str, str]
 ) -> Mapping[str, str]:
     """How many disks have a write before it counts: one is enough if no fault takes data from a disk."""
     most = max(1, replication_factor - 1)
@@ -500,7 +491,7 @@ def _in_sync(
 
 
 def _store_faults(
-    chance: Random, given: Sequence[str], profile: Profile, nemesis: NemesisSettings, workload: Workload
+    chance: Random, given: Sequence[str], profile: Profile, nemesis: model.NemesisSettings, workload: Workload
 ) -> tuple[str, ...]:
     """The faults of the object store, in a share of the runs; none: the run has no tiered storage. What a seed draws
     otherwise does not depend on them."""

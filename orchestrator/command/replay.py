@@ -19,16 +19,7 @@ from orchestrator.printing import say
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
 from orchestrator.running.versions import CHANGES, UNKNOWN, commit
-from orchestrator.search.run_maker import (
-    WHERE,
-    Made,
-    Maker,
-    make_to_stay,
-    read_summary,
-    require_simulation,
-    runs_of_seed,
-    stored_plan,
-)
+from orchestrator.search import run_maker
 from orchestrator.store.directories import RunDirectory, Store
 from orchestrator.worlds.simulation.files import SUMMARY
 
@@ -55,12 +46,12 @@ def main(options: argparse.Namespace) -> int:
 
     store = Store((options.store or default_store()).resolve())
     planned, before = _wanted(options, store)
-    require_simulation(planned.campaign, _WHY)
+    run_maker.require_simulation(planned.campaign, _WHY)
     with Progress(quiet=options.quiet) as progress:
         interrupts = Interrupts(lambda: progress.say("stopping"), lambda: None)
         with interrupts.installed():
-            maker = Maker(store, progress, interrupts, plots=True, messages=True)
-            made = make_to_stay(store, maker, planned.campaign, planned.cell.name, planned.seed)
+            maker = run_maker.Maker(store, progress, interrupts, plots=True, messages=True)
+            made = run_maker.make_to_stay(store, maker, planned.campaign, planned.cell.name, planned.seed)
             progress.phase("trace")
             trace = narrate(made.directory.path)
     compared = compare(before, made)
@@ -78,7 +69,7 @@ def _wanted(options: argparse.Namespace, store: Store) -> tuple[PlannedRun, RunD
                 f"--{name} {getattr(options, name)}: a stored run defines it; give it with a bare seed only"
             )
     directory = store.find_run(options.run)
-    return stored_plan(directory), directory
+    return run_maker.stored_plan(directory), directory
 
 
 def _of_seed(options: argparse.Namespace, store: Store, seed: int) -> tuple[PlannedRun, RunDirectory | None]:
@@ -89,15 +80,15 @@ def _of_seed(options: argparse.Namespace, store: Store, seed: int) -> tuple[Plan
     name = options.cell or (next(iter(cells)) if len(cells) == 1 else None)
     if name not in cells:
         raise UsageError(f"{shown(campaign.path)}: give one of its cells with --cell: {', '.join(cells)}")
-    earlier = runs_of_seed(store, campaign, name, seed)
-    return PlannedRun("", campaign, cells[name], seed, WHERE), earlier[-1] if earlier else None
+    earlier = run_maker.runs_of_seed(store, campaign, name, seed)
+    return PlannedRun("", campaign, cells[name], seed, run_maker.WHERE), earlier[-1] if earlier else None
 
 
-def compare(before: RunDirectory | None, made: Made) -> ReplayComparison:
+def compare(before: RunDirectory | None, made: run_maker.Made) -> ReplayComparison:
     """Compare a run with a stored one, by the digests over all events."""
     if before is None:
         return ReplayComparison(None, "this seed has no stored run to compare with")
-    stored = str(read_summary(before.path).get("digest", ""))
+    stored = str(run_maker.read_summary(before.path).get("digest", ""))
     if not stored or not made.digest:
         which = before if not stored else made.directory
         return ReplayComparison(None, f"{which.id} ended before it had a digest, so it is not comparable")
@@ -112,7 +103,7 @@ def compare(before: RunDirectory | None, made: Made) -> ReplayComparison:
     return ReplayComparison(None, f"{what} It was made by commit {then}, this one by {now}: the code differs")
 
 
-def _print(made: Made, compared: ReplayComparison, trace: Path, *, as_json: bool) -> None:
+def _print(made: run_maker.Made, compared: ReplayComparison, trace: Path, *, as_json: bool) -> None:
     report = made.directory.path / "report.html"
     if as_json:
         content: dict[str, Any] = {

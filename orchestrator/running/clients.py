@@ -24,16 +24,8 @@ from nemeses.scheduling import REAL_TIME, Scheduler, ThreadScheduler
 from orchestrator.campaign.description import PROBE, reader_name
 from orchestrator.campaign.plan import PlannedRun
 from orchestrator.errors import OverdueError, RunError, StalledReadError
+from workloads import control
 from workloads.command_client import probe_every_s, producers_of
-from workloads.control import (
-    Administered,
-    Administration,
-    AppendResult,
-    ClusterSeen,
-    DeletionSent,
-    ReadDone,
-    RecordsDeleted,
-)
 from workloads.kinds import KINDS
 from workloads.process import ClientError, ClientHandle, ClientProcess, StartClient
 from workloads.settings import ClientSettings, WorkloadFile, outcome_timeout_s
@@ -150,14 +142,14 @@ class Fleet:
             self._load.append(client)
             self._loading = True
 
-    def append(self, partition: int, *, acks: int, count: int, timeout_s: float) -> list[AppendResult]:
+    def append(self, partition: int, *, acks: int, count: int, timeout_s: float) -> list[control.AppendResult]:
         """Have the probe append values one after the other until one is not ok. A user-defined client has its own
         timeout for each."""
         if self._planned.client.is_given:
             timeout_s = max(timeout_s, self._planned.client.outcome_s * self._time_scale)
         return self._require_probe().append(partition, acks=acks, count=count, timeout_s=timeout_s)
 
-    def delete_records(self, partition: int, offset: int, timeout_s: float) -> RecordsDeleted:
+    def delete_records(self, partition: int, offset: int, timeout_s: float) -> control.RecordsDeleted:
         """Have the probe delete the records of a partition below an offset."""
         return self._require_probe().delete_records(partition, offset, timeout_s)
 
@@ -239,7 +231,7 @@ class Fleet:
                     f"to {attempt_s * self._time_scale:.3g} s: whether it would have taken one by then is unknown"
                 )
 
-    def read_everything(self, reader: ClientHandle, timeout_s: float) -> list[ReadDone]:
+    def read_everything(self, reader: ClientHandle, timeout_s: float) -> list[control.ReadDone]:
         """Read every place to its end. Tries all places, so that their reads are recorded; then raises
         `StalledReadError` with those that were not read completely."""
         reader.wait_ready(self._ready_s())
@@ -255,7 +247,7 @@ class Fleet:
             raise StalledReadError("; ".join(incomplete), self._read_again(place, answers[place], timeout_s))
         return answers
 
-    def _read_again(self, place: int, first: ReadDone, timeout_s: float) -> dict[str, Any]:
+    def _read_again(self, place: int, first: control.ReadDone, timeout_s: float) -> dict[str, Any]:
         """The facts of a final read that did not reach the end. A change that the place takes shows that it is up and
         that clients reach it; another reader has none of the first one's state."""
         reads, is_taken = [first], False
@@ -366,20 +358,22 @@ class Fleet:
         self._clients.append(client)
         return client
 
-    def _record_administration(self, client: str, event: DeletionSent | RecordsDeleted | Administration) -> None:
+    def _record_administration(
+        self, client: str, event: control.DeletionSent | control.RecordsDeleted | control.Administration
+    ) -> None:
         match event:
-            case DeletionSent():
+            case control.DeletionSent():
                 self._journal.deletion_sent(client, event.number, event.partition, event.offset)
-            case RecordsDeleted():
+            case control.RecordsDeleted():
                 self._journal.records_deleted(client, event.number, event.low_watermark, event.error)
-            case Administered():
+            case control.Administered():
                 self._journal.event(ADMINISTERED, client=client, **structs.asdict(event))
                 if event.operation == REASSIGN and event.outcome == "ok":
                     self.reassigned[event.arguments["partition"]] = tuple(event.arguments["replicas"])
-            case ClusterSeen():
+            case control.ClusterSeen():
                 self._journal.event(CLUSTER_SEEN, client=client, **structs.asdict(event))
 
 
-def _unread(name: str, answer: ReadDone, timeout_s: float) -> str:
+def _unread(name: str, answer: control.ReadDone, timeout_s: float) -> str:
     error_text = f"; the client reported: {answer.error}" if answer.error else ""
     return f"the final read of {name} reached {answer.read} of {answer.end} within {timeout_s:g} s{error_text}"

@@ -58,18 +58,8 @@ from orchestrator.running.progress import Progress
 from orchestrator.running.run import Run, RunDependencies
 from orchestrator.running.versions import versions
 from orchestrator.running.worker_processes import begin_process, worker_processes
-from orchestrator.store import run_digests
+from orchestrator.store import plans, run_digests
 from orchestrator.store.directories import LABS, RunDirectory, Store
-from orchestrator.store.plans import (
-    PlanError,
-    drop_plan,
-    held_plan,
-    keep_plan,
-    newest_stamp,
-    open_stamp,
-    read_plan,
-    stamps,
-)
 from orchestrator.world_kinds import WORLDS
 from orchestrator.worlds.base import World, WorldSpec
 from orchestrator.worlds.lab import Lab, LabSpec
@@ -261,7 +251,7 @@ class Runner:
         """Make all remaining runs. Raises `Interrupted`; `RunError` when the lab cannot be made; `UsageError` when
         another process makes them, or has made some since they were listed."""
         campaign_dir = self._store.campaign_dir(invocation.campaign.name)
-        with held_plan(campaign_dir, invocation.stamp):
+        with plans.held_plan(campaign_dir, invocation.stamp):
             require_unmade(self._store, invocation)
             self._make_in_lab(invocation)
 
@@ -610,10 +600,10 @@ def plan_invocation(
     choice: dict[str, Any] = {"cells": cells, "seeds": seeds, "select": select, "where": where}
     place: dict[str, Any] = {"world": world, "time_scales": time_scales}
     while True:  # until the stamp is unique: concurrent processes see the same newest stamp
-        stamp = newest_stamp(campaign_dir, store.new_stamp())
+        stamp = plans.newest_stamp(campaign_dir, store.new_stamp())
         planned = expand(campaign, stamp, **choice)
         try:
-            if keep_plan(campaign_dir, campaign, stamp, planned, **choice, **place):
+            if plans.keep_plan(campaign_dir, campaign, stamp, planned, **choice, **place):
                 return CampaignInvocation(campaign, stamp, planned, tuple(run.id for run in planned))
         except OSError as error:
             raise UsageError(f"{store.root} cannot be written: {error.strerror}; give another --store") from error
@@ -634,15 +624,15 @@ def resume_invocation(
     or another process is making the runs.
     """
     campaign_dir = store.campaign_dir(campaign.name)
-    if not stamps(campaign_dir):
+    if not plans.stamps(campaign_dir):
         raise UsageError(f"{campaign.name} was never run in {store.root}; leave out --resume")
-    stamp = open_stamp(campaign_dir)
+    stamp = plans.open_stamp(campaign_dir)
     if stamp is None:
         gate_command = command("gate", str(shortest(campaign_dir)))
         raise UsageError(f"{campaign.name}: every planned run is made; see their results with: {gate_command}")
     try:
-        plan = read_plan(campaign_dir, stamp)
-    except PlanError as error:
+        plan = plans.read_plan(campaign_dir, stamp)
+    except plans.PlanError as error:
         raise UsageError(str(error)) from error
     if plan.text != campaign.text:
         raise UsageError(f"{campaign.path} has changed since it was interrupted; run it again without --resume")
@@ -661,7 +651,7 @@ def resume_invocation(
             "was, or run it again without --resume"
         )
     planned = expand(campaign, plan.stamp, cells=plan.cells, seeds=plan.seeds, select=plan.select, where=where)
-    with held_plan(campaign_dir, plan.stamp):
+    with plans.held_plan(campaign_dir, plan.stamp):
         todo = tuple(run for run in planned if not RunDirectory(campaign_dir / run.id).judged)
         for run in todo:
             _set_aside(campaign_dir, run.id)
@@ -676,7 +666,7 @@ def withdraw(store: Store, invocation: CampaignInvocation) -> None:
     for path in unjudged:
         store.remove(RunDirectory(path))
     if len(unjudged) == len(invocation.all_ids):
-        drop_plan(campaign_dir, invocation.stamp)
+        plans.drop_plan(campaign_dir, invocation.stamp)
 
 
 def _set_aside(campaign_dir: Path, run_id: str) -> None:
@@ -728,7 +718,7 @@ def make_in_parallel(
     """Make all remaining runs in `jobs` processes. Raises as `Runner.make_all`, and `RunError` when a process ends
     unexpectedly."""
     count, ended = len(invocation.todo), 0
-    with held_plan(store.campaign_dir(invocation.campaign.name), invocation.stamp):
+    with plans.held_plan(store.campaign_dir(invocation.campaign.name), invocation.stamp):
         require_unmade(store, invocation)
         todo = iter(
             _RunTask(store.root, planned, options.selection.reason, options.engine.plots) for planned in invocation.todo

@@ -23,17 +23,10 @@ from orchestrator.campaign.plan import PlannedRun, invocation_of
 from orchestrator.campaign.swarm import UNCLEAN, draw
 from orchestrator.errors import Interrupted, UsageError
 from orchestrator.machine.locks import RunLock
+from orchestrator.running import runner
 from orchestrator.running.engine import Engine
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
-from orchestrator.running.runner import (
-    CampaignInvocation,
-    Runner,
-    RunOptions,
-    plan_invocation,
-    require_faults,
-    withdraw,
-)
 from orchestrator.store.directories import LABS, RunDirectory, Store
 from orchestrator.store.plans import plans_dir
 from orchestrator.worlds.selection import Selection, lab_named, select_lab
@@ -95,14 +88,14 @@ class Maker:
     ) -> None:
         engine = Engine("in-process", plots=plots)
         selection = Selection(select_lab(SIMULATION).lab, "only in this world a seed determines the run")
-        options = RunOptions(selection, engine, messages=messages)
-        self._runner = Runner(store, options, progress, interrupts)
+        options = runner.RunOptions(selection, engine, messages=messages)
+        self._runner = runner.Runner(store, options, progress, interrupts)
         self._store = store
 
     def make(self, planned: PlannedRun) -> Made:
         """Make one run. Raises `Interrupted`; `UsageError` for a campaign that this world cannot run."""
         stamp = invocation_of(planned.id)
-        self._runner.make_all(CampaignInvocation(planned.campaign, stamp, (planned,), (planned.id,)))
+        self._runner.make_all(runner.CampaignInvocation(planned.campaign, stamp, (planned,), (planned.id,)))
         run = read_made(RunDirectory(self._store.campaign_dir(planned.campaign.name) / planned.id))
         return replace(run, is_lawful=run.verdict.met and structs.replace(planned.cell.expect, at_least=1) == UNCLEAN)
 
@@ -111,11 +104,11 @@ def make_to_stay(store: Store, maker: Maker, campaign: Campaign, cell: str, seed
     """Make a run that stays in the store, with a plan. An interrupted run is removed, so that --resume does not
     continue it. `maker` makes runs in that store. Raises `Interrupted`; `UsageError` if the store is not writable."""
     choice: dict[str, Any] = {"cells": [cell], "seeds": [seed], "where": WHERE}
-    invocation = plan_invocation(store, campaign, **choice, world=SIMULATION)
+    invocation = runner.plan_invocation(store, campaign, **choice, world=SIMULATION)
     try:
         return maker.make(invocation.todo[0])
     except Interrupted:
-        withdraw(store, invocation)
+        runner.withdraw(store, invocation)
         raise
 
 
@@ -140,7 +133,7 @@ def read_summary(path: Path) -> dict[str, Any]:
 
 def require_simulation(campaign: Campaign, wanted_for: str) -> None:
     """Raise `UsageError` when the simulation cannot run a campaign. `wanted_for`: why it must."""
-    require_faults(campaign, lab_named(SIMULATION), wanted_for)
+    runner.require_faults(campaign, lab_named(SIMULATION), wanted_for)
 
 
 # ---- A temporary directory for runs that are not kept.
