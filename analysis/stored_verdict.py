@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from analysis.analysis_revision import revision
-from analysis.checker import Checker
 from analysis.checker_registry import CHECKERS
 from analysis.evidence.run_directory import RunDescription, RunDirectoryError, describe
 from analysis.verdict import FAIL, PASS, UNKNOWN, VERDICT_FILE, Verdict, digest_of_certificate
@@ -112,11 +111,8 @@ def _about_another(run_dir: Path, verdict: Verdict, description: RunDescription)
 
 def _certified(description: RunDescription) -> bool:
     """Whether a pass of such a run must have a certificate."""
-    return any(checker.certify is not None for checker in _checkers(description))
-
-
-def _checkers(description: RunDescription) -> list[Checker]:
-    return [checker for checker in CHECKERS if checker.judge in (None, description.workload.judge)]
+    judging = [checker for checker in CHECKERS if checker.judge in (None, description.workload.judge)]
+    return any(checker.certify is not None for checker in judging)
 
 
 def _stale(run_dir: Path, verdict: Verdict, description: RunDescription, any_analysis: bool) -> Iterator[str]:

@@ -11,7 +11,6 @@ from typing import Final
 
 from analysis.checker import PLAN, CheckedRun, Checker, Outcome
 from analysis.doubt import Reason
-from analysis.evidence.run_directory import RunDescription
 from analysis.verdict import NOT_APPLICABLE, PASS, UNKNOWN
 from history.regular_files import read_text
 from installation.counted import counted
@@ -61,10 +60,6 @@ def different_line(stated: Sequence[str], lines: Sequence[str]) -> str:
     return ""
 
 
-def _states_none(description: RunDescription) -> bool:
-    return not description.configuration
-
-
 CHECKER: Final = Checker(
     "configuration",
     "Were the nodes given the configuration that run.toml states?",
@@ -72,6 +67,6 @@ CHECKER: Final = Checker(
     (),
     check,
     (MISCONFIGURED,),
-    may_rest=_states_none,
+    may_rest=lambda description: not description.configuration,
     reads=f"{PLAN}|nodes/[^/]+/(?!(data|earlier)(/|$)).*",
 )

@@ -225,7 +225,8 @@ def lowered(
     from analysis.replicafiles.checkpoints import HIGH_WATERMARKS, read_high_watermarks
     from analysis.replicafiles.log import ReplicaFileError
 
-    heal_start = next((line["wall"] for line in journal if _is_heal(line)), None)
+    heals = (line["wall"] for line in journal if (line.get("event"), line.get("name")) == ("phase", "heal"))
+    heal_start = next(heals, None)
     if heal_start is None or any(str(line.get("kind", "")).startswith("clock-") for line in journal):
         return
     for node in dumps.nodes:
@@ -241,10 +242,6 @@ def lowered(
                     f"the earlier dump of {node} has the high watermark {marks.get(key, 0)} of {key[0]}-{key[1]}, "
                     f"but the node had reported that {mark} was on its disk"
                 )
-
-
-def _is_heal(line: Event) -> bool:
-    return line.get("event") == "phase" and line.get("name") == "heal"
 
 
 def _written(events: Sequence[Event], heal_start: float) -> dict[Key, int]:

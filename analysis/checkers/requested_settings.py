@@ -22,7 +22,6 @@ from analysis.verdict import NOT_APPLICABLE, PASS, UNKNOWN
 from installation.counted import counted
 
 if TYPE_CHECKING:
-    from analysis.evidence.run_directory import RunDescription
     from analysis.replicafiles.batches import BatchTraits
     from analysis.replicafiles.cluster_metadata import TopicMetadata
 
@@ -110,10 +109,6 @@ def _weak(run: CheckedRun) -> Mapping[int, int]:
         weak = part.filter(pc.and_(pc.equal(part["f"], APPEND), pc.not_equal(part["acks"], ACKS_ALL)))
         counts.update(weak["partition"].to_pylist())
     return counts
-
-
-def _is_read(description: RunDescription) -> bool:
-    return description.replicas.format != NONE and bool(description.workload.partitions)
 
 
 PRODUCER_CODEC: Final = ("", "producer")
@@ -263,6 +258,6 @@ CHECKER: Final = Checker(
     (),
     check,
     (NOT_SHOWN,),
-    may_rest=lambda description: not _is_read(description),
+    may_rest=lambda description: description.replicas.format == NONE or not description.workload.partitions,
     reads="|".join((PLAN, JOURNAL, OPERATIONS, FILES)),
 )

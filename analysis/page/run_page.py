@@ -147,12 +147,7 @@ def _table(content: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 def _pairs(table: Mapping[str, Any], keys: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     for key in keys:
         if key in table and not isinstance(table[key], dict) and (key, table[key]) != ("operations", 0):
-            yield _LABELS.get(key, key.replace("_", " ")), _value(key, table[key])
-
-
-def _value(key: str, value: Any) -> str:
-    """A value with its unit."""
-    return plain(value) + _UNITS.get(key, "")
+            yield _LABELS.get(key, key.replace("_", " ")), plain(table[key]) + _UNITS.get(key, "")
 
 
 def _slower(content: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -447,6 +447,7 @@ _TIMES: Final = (
     (re.compile(r"(\d{1,2} [A-Z][a-z]{2} \d{4}) (\d\d:\d\d:\d\d)[.,](\d{3})"), "%d %b %Y %H:%M:%S"),
 )
 _TIME_WITHIN: Final = 80
+_SEVERE: Final = re.compile(r"\b(ERROR|FATAL|WARN|error|warn|panic|fatal)\b")
 
 
 def log_items(node: str, lines: Iterable[tuple[int, str]], clock: RunClock) -> Iterator[StoryItem]:
@@ -456,7 +457,8 @@ def log_items(node: str, lines: Iterable[tuple[int, str]], clock: RunClock) -> I
         wall = time_of(line)
         if wall is not None:
             text = brief(line.strip(), LONGEST_LINE)
-            yield StoryItem(clock.of_wall(wall), node, StoryKind.LOG_LINE, text, file, number, _rank_of_line(line))
+            rank = 2 if _SEVERE.search(line, 0, 200) else 4
+            yield StoryItem(clock.of_wall(wall), node, StoryKind.LOG_LINE, text, file, number, rank)
 
 
 def time_of(line: str) -> int | None:
@@ -469,10 +471,3 @@ def time_of(line: str) -> int | None:
                 return None
             return int(at.timestamp()) * NS + int(match[3]) * 1_000_000
     return None
-
-
-_SEVERE: Final = re.compile(r"\b(ERROR|FATAL|WARN|error|warn|panic|fatal)\b")
-
-
-def _rank_of_line(line: str) -> int:
-    return 2 if _SEVERE.search(line, 0, 200) else 4

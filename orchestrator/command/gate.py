@@ -190,7 +190,7 @@ def _print(
     path: Path, results: Sequence[GateResult], missing: Sequence[str], verdict: str, options: argparse.Namespace
 ) -> None:
     is_store = bool(missing) or (results[0].directory.resolve() != path and results[0].run is None)
-    reason = _reason(results, missing)
+    reason = ", ".join([*(f"{result.directory.name} {result.decision.verdict}" for result in results), *missing])
     if options.json:
         campaigns = [result.to_json() for result in results]
         document = {"store": str(path), "verdict": verdict, "reason": reason, "campaigns": campaigns}
@@ -205,11 +205,6 @@ def _print(
         print_result(result)
     if is_store:
         verdict_line(verdict, reason)
-
-
-def _reason(results: Sequence[GateResult], missing: Sequence[str]) -> str:
-    """The reason of the decision over a store."""
-    return ", ".join([*(f"{result.directory.name} {result.decision.verdict}" for result in results), *missing])
 
 
 def print_result(result: GateResult) -> None:
@@ -245,12 +240,9 @@ def basis_of(result: GateResult) -> list[str]:
         lines.append(f"resolved: {'; '.join(result.report.signatures.resolved)}")
     lines.append(f"world: {', '.join(result.worlds) or 'unknown'}")
     lines += [f"limit: {limit}" for limit in result.limits[:_MOST_LIMITS]]
-    lines.append("versions: " + (_versions(result) or "unknown"))
+    versions = ", ".join(f"{name} {' and '.join(found)}" for name, found in result.versions.items())
+    lines.append(f"versions: {versions or 'unknown'}")
     return lines
-
-
-def _versions(result: GateResult) -> str:
-    return ", ".join(f"{name} {' and '.join(versions)}" for name, versions in result.versions.items())
 
 
 def _options(command: argparse.ArgumentParser) -> None:

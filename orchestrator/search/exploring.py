@@ -413,7 +413,7 @@ def explore(
         fresh, pending = _started_on_request(make, todo), {task.number for task in todo}
         for task in tasks:
             result = next(fresh) if task.number in pending else _kept(task, kept)
-            attempted = result or _as_of(task, known[task.seed])
+            attempted = result or msgspec.structs.replace(known[task.seed], number=task.number, arm=task.arm)
             if task.parent < 0:
                 known[task.seed] = attempted
             arm.take(attempted)
@@ -439,11 +439,6 @@ def _kept(task: ExplorationTask, stored: Mapping[int, Attempted]) -> Attempted |
             "differ; explore again without --resume"
         )
     return attempted
-
-
-def _as_of(task: ExplorationTask, attempted: Attempted) -> Attempted:
-    """A known result of a seed, as the result of this task."""
-    return msgspec.structs.replace(attempted, number=task.number, arm=task.arm)
 
 
 def cheapest(made: list[Attempted], anomaly: str) -> Attempted:

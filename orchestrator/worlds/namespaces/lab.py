@@ -566,7 +566,7 @@ class NamespaceWorld(World):
         self._hosts: dict[str, SshHost] = {node.name: self._host(node) for node in self._nodes}
         self.network = BridgeNetwork(self._nodes)
         self._machines: dict[str, Machine] = {}
-        self.power = NamespacePower(self._machines, self._forget, self._greet)
+        self.power = NamespacePower(self._machines, lambda name: self._hosts[name].disconnect(), self._greet)
         self._group: cgroups.Cgroup | None = None
         self._oom_kills = 0
 
@@ -697,9 +697,6 @@ class NamespaceWorld(World):
         Power cuts happen in the filesystem on the disk, so what is below the disk only affects speed."""
         needed = 2 * self._spec.disk_bytes * self._spec.node_count
         return self._scratch if _available_memory() > needed else self._spec.run_dir
-
-    def _forget(self, name: str) -> None:
-        self._hosts[name].disconnect()
 
     def _greet(self, name: str) -> None:
         """Connect in the background, so that the first command after a boot does not wait for the handshake."""
