@@ -55,7 +55,9 @@ def class_in(use: str, text: str, base: type[C], meant: str) -> type[C]:
     try:
         with load_limit():
             exec(compile(text, file, "exec"), module.__dict__)
-    except (Exception, SystemExit) as error:  # Ctrl-C ends the command
+    except KeyboardInterrupt:
+        raise  # Ctrl-C ends the command
+    except BaseException as error:  # also `SystemExit`, and that of `pytest.importorskip`
         raise OwnClassError(f"it cannot be loaded: {place_in(file, error)}") from error
     own_class = getattr(module, class_name, None)
     if not isinstance(own_class, type) or not issubclass(own_class, base):
@@ -76,6 +78,6 @@ def made(use: str, own_class: type[C]) -> C:
 def place_in(file: str, error: BaseException) -> str:
     """An error of the text of `file` as `parser.py:7: KeyError: 'x'`: the last line of this file that led to it."""
     if isinstance(error, SyntaxError):
-        return f"{file}:{error.lineno}: {error.msg}"
+        return f"{file}{f':{error.lineno}' if error.lineno else ''}: {error.msg}"
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
     return f"{file}{f':{lines[-1]}' if lines else ''}: {type(error).__name__}: {error}"

@@ -35,7 +35,9 @@ def load_class(named: str, base: type[C]) -> type[C]:
     module_name, _, name = named.rpartition(":")
     try:
         module = _module(module_name)
-    except (Exception, SystemExit) as error:  # a user's script may end with `sys.exit(main())`
+    except KeyboardInterrupt:
+        raise  # Ctrl-C ends the command
+    except BaseException as error:  # a user's script may end with `sys.exit(main())`
         raise ClientClassError(f"client_class {named}: {place_of(error)}") from error
     class_ = getattr(module, name, None)
     if not isinstance(class_, type):
@@ -51,7 +53,8 @@ def load_class(named: str, base: type[C]) -> type[C]:
 def place_of(error: BaseException) -> str:
     """An exception as `file:line: Type: message`: the innermost line of a user's file, or of its traceback."""
     if isinstance(error, SyntaxError):
-        return f"{error.filename}:{error.lineno}: SyntaxError: {error.msg}"
+        place = f"{error.filename}:{error.lineno}: " if error.filename else ""  # empty for null bytes
+        return f"{place}SyntaxError: {error.msg}"
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<frozen")]
     place = _innermost_of_user(frames) or (f"{frames[-1].filename}:{frames[-1].lineno}: " if frames else "")
     return f"{place}{type(error).__name__}: {error}"

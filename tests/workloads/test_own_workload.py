@@ -156,6 +156,21 @@ def test_an_endless_loop_at_the_top_level_of_a_module_is_refused(
     assert signal.getitimer(signal.ITIMER_REAL)[1] == 0.0
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("import pytest\n\npytest.importorskip('nothing')\n", r"wrong\.py:3: Skipped: could not import 'nothing'"),
+        ("x = 1\0\n", r"wrong\.py:(?!.*None).* source code .*cannot contain null bytes"),
+    ],
+)
+def test_a_module_that_cannot_be_executed_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(own_classes.OwnClassError, match=said):
+        own_classes.class_in("wrong.py:Store", text, Client, "a client")
+    (tmp_path / "wrong.py").write_text(text)
+    with pytest.raises(ClientClassError, match=said):
+        load_class(f"{tmp_path / 'wrong.py'}:Store", Client)
+
+
 OUTCOMES = {
     "": [("put", "ok"), ("get", "ok")],
     "refused": [("put", "fail"), ("get", "fail")],
