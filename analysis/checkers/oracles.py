@@ -105,7 +105,8 @@ ANOMALIES: Final = (
     ),
     _unsafe(
         "election-not-allowed",
-        "The controller elected a replica that was not eligible, or skipped the recovery of an uncleanly elected one.",
+        "The controller elected a replica that was not eligible, skipped the recovery of an uncleanly elected one, or "
+        "would have decided wrongly about a hypothetical request of an administrator or a broker.",
         ("K704-1", "K704-4", "K704-9"),
     ),
     _unsafe(

@@ -506,12 +506,17 @@ class Controller:
     def __init__(self, config: BrokerConfig, rng: random.Random, mutants: Mutants) -> None:
         self._config = config
         self._rng = rng
+        self._mutants = mutants
         self._elections = Elections(config, mutants)
         self.handovers = self._elections.handovers
         self.tiered_starts = self._elections.tiered_starts
         self._elects_unclean_shutdowns = mutants.active("elect_unclean_shutdown_isr")
         self._bounce_unseen = mutants.active("bounce_unseen")
         self._alter_drops_others = mutants.active("alter_drops_others")
+
+    def twin(self) -> "Controller":
+        """A controller with the same settings, for questions: it has no handovers, and random numbers of its own."""
+        return Controller(self._config, random.Random(0), self._mutants)
 
     # --- access
 

@@ -1,9 +1,10 @@
 """The oracles' counts of comparisons in a run, and their findings."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from broker.errors import ErrorCode
 from broker.quorum.wire import METADATA_TOPIC
 
 EPOCH_FELL: Final = "epoch-fell"
@@ -156,3 +157,22 @@ def first_flaw(flaws: Iterable[str]) -> str:
         return next(iter(flaws), "")
     except Exception as error:  # the process would end
         return f"would end with {type(error).__name__}: {error}"
+
+
+Expectation = tuple[str, object, object]
+"""What a broker is asked, its answer, and what the rules demand."""
+
+
+def first_difference(expectations: Iterable[Expectation]) -> Iterator[str]:
+    """The first wrong answer, as the end of a sentence about the broker. What follows it is not asked."""
+    for question, answer, expected in expectations:
+        if answer != expected:
+            yield f"would answer {question} with {_text(answer)}, not {_text(expected)}"
+            return
+
+
+def _text(answer: object) -> str:
+    """An answer, for people; a request that waits has none."""
+    if isinstance(answer, set):
+        return " and ".join(sorted(map(_text, answer)))
+    return "nothing yet" if answer is None else answer.name if isinstance(answer, ErrorCode) else str(answer)

@@ -45,6 +45,7 @@ from broker.protocol.messages.offset_apis import (
     OffsetFetchRequestGroup,
 )
 from broker.protocol.schema import Message, Topic
+from simulator.oracles.findings import Expectation, first_difference
 
 TOPIC: Final = "supposed"
 """A topic with one partition, the only one that the coordinator knows."""
@@ -67,7 +68,7 @@ OTHER_GENERATION: Final = ErrorCode.ILLEGAL_GENERATION
 @dataclass
 class SupposedCoordinator:
     """A coordinator that has read one record of a group, at a time of its clock in seconds. `answers` by the ticket of
-    their request; `pending`: the appends of which the log has not said what became of them."""
+    their request; `pending`: the appends whose outcome is not decided."""
 
     group: str
     generation: GroupMetadataValue
@@ -200,10 +201,6 @@ class SupposedCoordinator:
         return self.shard.describe(self.group, 0).group_state
 
 
-Expectation = tuple[str, object, object]
-"""What is asked, the coordinator's answer, and what the rules demand."""
-
-
 def generation_flaws(group: str, generation: GroupMetadataValue) -> Iterator[str]:
     """What is wrong with how a coordinator would go on from a committed generation, each as the end of a sentence."""
     members = generation.members
@@ -221,17 +218,7 @@ def generation_flaws(group: str, generation: GroupMetadataValue) -> Iterator[str
 
     lives = _LIVES_OF_MEMBERS if members else _LIVES_WITHOUT_MEMBERS
     for life in lives:
-        for question, answer, expected in life(coordinator()):
-            if answer != expected:
-                yield f"would answer {question} with {_text(answer)}, not {_text(expected)}"
-                break
-
-
-def _text(answer: object) -> str:
-    """An answer, for people; a request that waits has none."""
-    if isinstance(answer, set):
-        return " and ".join(sorted(map(_text, answer)))
-    return "nothing yet" if answer is None else answer.name if isinstance(answer, ErrorCode) else str(answer)
+        yield from first_difference(life(coordinator()))
 
 
 # --- a group with members
@@ -263,7 +250,7 @@ def _continues(coordinator: SupposedCoordinator) -> Iterator[Expectation]:
 
 
 def _offsets(coordinator: SupposedCoordinator) -> Iterator[Expectation]:
-    """An offset is acknowledged and shown once it is committed (CG-3, CG-4), and only of what exists."""
+    """An offset is acknowledged and shown once it is committed, for partitions that exist (CG-3, CG-4)."""
     member, number = coordinator.generation.members[0], coordinator.generation.generation
     unknown = coordinator.commit(member, number, partition=1)
     yield "a commit of an unknown partition", coordinator.code(unknown), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -282,7 +269,7 @@ def _offsets(coordinator: SupposedCoordinator) -> Iterator[Expectation]:
 
 
 def _joins(coordinator: SupposedCoordinator) -> Iterator[Expectation]:
-    """A newcomer gets its id first (KIP-394), and the generation begins when all have joined (CG-1). The leader's
+    """A newcomer gets a member id first (KIP-394). The generation begins when all have joined (CG-1). The leader's
     assignment is sent once it is committed (CG-2)."""
     members = coordinator.generation.members
     first = members[0]

@@ -24,6 +24,7 @@ from broker.replica.follower import PartitionFollower, Phase
 from broker.replica.leader import IsrProposal, PartitionLeader
 from broker.replica.partition import Partition
 from history.damage import Damage
+from simulator.oracles.administration_events import AdministrationRules
 from simulator.oracles.compacted_rules import CompactedRules
 from simulator.oracles.controller_rules import ControllerRules
 from simulator.oracles.deletion_rules import DeletionRules
@@ -349,6 +350,7 @@ class PartitionRules:
         self._machines = machines
         self._findings = findings
         self._controller = ControllerRules(machines, findings)
+        self._administration = AdministrationRules(findings)
         self._rules: dict[Key, LogRules] = {}
         self._replicas: dict[Key, dict[str, ObservedReplica]] = {}
         self._of: dict[str, dict[Partition, ObservedReplica]] = {}
@@ -696,6 +698,7 @@ class PartitionRules:
                 if state.recovering:
                     self._unasked[topic_id, index] = None
         would_elect(self._findings, rules, image, partitions)
+        self._administration.look(rules, image)
 
     def _eligible(self, topic_id: bytes, index: int, state: PartitionImage) -> None:
         """A broker that may be elected without a recovery has all that is committed (H5, H16)."""

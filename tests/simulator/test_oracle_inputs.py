@@ -54,12 +54,31 @@ OBSERVED = {
 }
 ASKED = {
     # What is asked how it would act, and the words in which it is asked and answers.
-    "broker.controller.controller": {"Controller"},
+    "broker.controller.controller": {"Controller", "ControllerDecision"},
     "broker.controller.image_records": {"records_of"},
+    "broker.protocol.messages.config_apis": {
+        "DELETE",
+        "IncrementalAlterConfigsRequest",
+        "IncrementalAlterConfigsResource",
+        "IncrementalAlterableConfig",
+        "SET",
+        "TOPIC",
+    },
+    "broker.protocol.messages.producer_apis": {"AllocateProducerIdsRequest"},
+    "broker.protocol.messages.topic_apis": {
+        "CreatableReplicaAssignment",
+        "CreatableTopic",
+        "CreatableTopicConfig",
+        "CreatePartitionsRequest",
+        "CreatePartitionsTopic",
+        "CreateTopicsRequest",
+        "DeleteTopicState",
+        "DeleteTopicsRequest",
+    },
     "broker.errors": {"ErrorCode", "ProtocolError", "StartupError"},
     "broker.groups.group_settings": {"GroupSettings"},
     "broker.groups.group_effects": {"AppendEffect", "Effect", "GroupReply"},
-    "broker.protocol.messages.broker_apis": {"BrokerRegistrationRequest", "Listener"},
+    "broker.protocol.messages.broker_apis": {"BrokerHeartbeatRequest", "BrokerRegistrationRequest", "Listener"},
     "broker.groups.group": {"ConnectedClient"},
     "broker.protocol.messages.group_apis": {
         "HeartbeatRequest",
@@ -74,9 +93,15 @@ ASKED = {
     },
     "broker.protocol.messages.partition_apis": {
         "AlterPartitionData",
+        "AlterPartitionReassignmentsRequest",
         "AlterPartitionRequest",
         "AlterPartitionTopicData",
         "BrokerState",
+        "ElectLeadersRequest",
+        "ElectLeadersTopicPartitions",
+        "PREFERRED",
+        "ReassignablePartition",
+        "UNCLEAN",
     },
     "broker.protocol.messages.offset_apis": {
         "OffsetCommitRequest",
