@@ -54,11 +54,17 @@ NEWEST, UNINVITED = 9, 3
 LONGEST_METADATA: Final = 16
 """Of an offset, in bytes."""
 RETENTION_S: Final = 3600
+CHECK_S: Final = 600
+"""How often the retention of a group without members is checked."""
+NEVER_S: Final = 1e9
+"""Longer than any session or rebalance."""
 MARGIN_S: Final = 0.01
 """Before and after a deadline."""
-_SHORT_MS: Final = 1000
-"""A session that is shorter than any rebalance takes."""
-MOST_TICKS: Final = 1000
+MOST_SESSIONS: Final = 100
+"""A rebalance that may take more sessions of a member is not asked about: it would be mostly heartbeats."""
+MOST_TICKS: Final = 10_000
+"""How often a coordinator may have something to do until the next heartbeat: a defect may set a deadline that never
+passes."""
 OK: Final = ErrorCode.NONE
 REBALANCE: Final = ErrorCode.REBALANCE_IN_PROGRESS
 UNKNOWN_ID: Final = ErrorCode.UNKNOWN_MEMBER_ID
@@ -118,15 +124,15 @@ class SupposedCoordinator:
         """Let time pass. `alive`: the members that send heartbeats meanwhile, three in each session."""
         end = self.now + seconds
         step_s = min((member.session_timeout / 3000 for member in alive), default=seconds)
-        for _ in range(MOST_TICKS):
+        while self.now < end:
             beat = min(end, self.now + step_s)
-            while (due := self.shard.deadline()) is not None and due <= beat:
+            for _ in range(MOST_TICKS):
+                if (due := self.shard.deadline()) is None or due > beat:
+                    break
                 self.now = max(self.now, due)
                 self._take(self.shard.tick(self.now))
             self.now = beat
-            if beat == end:
-                return
-            for member in alive:
+            for member in alive if beat < end else ():
                 self.beat(member, later=later)
 
     # --- requests
@@ -205,12 +211,16 @@ def generation_flaws(group: str, generation: GroupMetadataValue) -> Iterator[str
     """What is wrong with how a coordinator would go on from a committed generation, each as the end of a sentence."""
     members = generation.members
     sessions_ms = [member.session_timeout for member in members] or [10_000]
+    if members and _longest_s(members) * 1000 > MOST_SESSIONS * min(sessions_ms):
+        return
     settings = GroupSettings(
         min_session_timeout_ms=min(sessions_ms),
         max_session_timeout_ms=max(sessions_ms),
         max_size=len(members) + 1 if members else 3,
         offset_metadata_max_bytes=LONGEST_METADATA,
         offsets_retention_ms=RETENTION_S * 1000,
+        retention_check_interval_s=NEVER_S if members else CHECK_S,
+        new_member_join_timeout_s=NEVER_S,
     )
 
     def coordinator() -> SupposedCoordinator:
@@ -243,8 +253,8 @@ def _continues(coordinator: SupposedCoordinator) -> Iterator[Expectation]:
             yield f"a commit {its} in generation {other}", code, OTHER_GENERATION
     yield "a heartbeat of a stranger", coordinator.beat(stranger), UNKNOWN_ID
     yield "a commit of a stranger", coordinator.code(coordinator.commit(stranger, number)), UNKNOWN_ID
-    nobody = structs.replace(stranger, member_id="")
-    yield "a commit of no member", coordinator.code(coordinator.commit(nobody, -1)), UNKNOWN_ID
+    outsider = structs.replace(stranger, member_id="")
+    yield "a commit of no member", coordinator.code(coordinator.commit(outsider, -1)), UNKNOWN_ID
     yield "the deletion of a group with members", _deleted(coordinator), ErrorCode.NON_EMPTY_GROUP
     yield "a description", coordinator.state, "Stable"
 
@@ -252,13 +262,13 @@ def _continues(coordinator: SupposedCoordinator) -> Iterator[Expectation]:
 def _offsets(coordinator: SupposedCoordinator) -> Iterator[Expectation]:
     """An offset is acknowledged and shown once it is committed, for partitions that exist (CG-3, CG-4)."""
     member, number = coordinator.generation.members[0], coordinator.generation.generation
-    unknown = coordinator.commit(member, number, partition=1)
-    yield "a commit of an unknown partition", coordinator.code(unknown), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    longer = coordinator.commit(member, number, metadata="m" * (LONGEST_METADATA + 1))
-    yield "a commit with long metadata", coordinator.code(longer), ErrorCode.OFFSET_METADATA_TOO_LARGE
-    refused = coordinator.commit(member, number)
+    unknown_partition = coordinator.commit(member, number, partition=1)
+    yield "a commit of an unknown partition", coordinator.code(unknown_partition), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    long_metadata = coordinator.commit(member, number, metadata="m" * (LONGEST_METADATA + 1))
+    yield "a commit with long metadata", coordinator.code(long_metadata), ErrorCode.OFFSET_METADATA_TOO_LARGE
+    refused_commit = coordinator.commit(member, number)
     coordinator.refuse_log()
-    yield "a commit that the log refuses", coordinator.code(refused), ErrorCode.NOT_COORDINATOR
+    yield "a commit that the log refuses", coordinator.code(refused_commit), ErrorCode.NOT_COORDINATOR
     yield "an OffsetFetch after a refused commit", coordinator.offset, -1
     ticket = coordinator.commit(member, number, metadata="m" * LONGEST_METADATA)
     yield "a commit that is in no other log", coordinator.code(ticket), None
@@ -272,15 +282,15 @@ def _joins(coordinator: SupposedCoordinator) -> Iterator[Expectation]:
     """A newcomer gets a member id first (KIP-394). The generation begins when all have joined (CG-1). The leader's
     assignment is sent once it is committed (CG-2)."""
     members = coordinator.generation.members
-    first = members[0]
-    newcomer = structs.replace(first, member_id="", group_instance_id=None)
+    first_member = members[0]
+    newcomer = structs.replace(first_member, member_id="", group_instance_id=None)
     settings = coordinator.settings
     for session_ms in (settings.min_session_timeout_ms - 1, settings.max_session_timeout_ms + 1):
         code = coordinator.code(coordinator.join(newcomer, session_timeout_ms=session_ms))
         yield f"a JoinGroup with a session of {session_ms} ms", code, ErrorCode.INVALID_SESSION_TIMEOUT
-    for wrong in ({"protocol_type": "other"}, {"protocols": [JoinGroupRequestProtocol("other")]}):
-        code = coordinator.code(coordinator.join(newcomer, **wrong))
-        yield f"a JoinGroup with other {', '.join(wrong)}", code, ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    for changed_fields in ({"protocol_type": "other"}, {"protocols": [JoinGroupRequestProtocol("other")]}):
+        code = coordinator.code(coordinator.join(newcomer, **changed_fields))
+        yield f"a JoinGroup with other {', '.join(changed_fields)}", code, ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     yield "a JoinGroup of a stranger", coordinator.code(coordinator.join(newcomer, member_id="stranger")), UNKNOWN_ID
     invitation = coordinator.join(newcomer)
     yield "the first JoinGroup of a newcomer", coordinator.code(invitation), ErrorCode.MEMBER_ID_REQUIRED
@@ -290,22 +300,22 @@ def _joins(coordinator: SupposedCoordinator) -> Iterator[Expectation]:
         ErrorCode.GROUP_MAX_SIZE_REACHED,
     )
     newcomer = structs.replace(newcomer, member_id=_joined(coordinator, invitation).member_id)
-    lost, joining = coordinator.join(newcomer), coordinator.join(newcomer)
-    yield "the first of two JoinGroups of a member", coordinator.code(lost), REBALANCE
+    first_ticket, last_ticket = coordinator.join(newcomer), coordinator.join(newcomer)
+    yield "the first of two JoinGroups of a member", coordinator.code(first_ticket), REBALANCE
     for member in members:
         yield "a heartbeat when a member joins", coordinator.beat(member), REBALANCE
         sync = coordinator.code(coordinator.sync(member))
         yield "a SyncGroup when a member joins", sync, REBALANCE
-    tickets = [joining]
+    tickets = [last_ticket]
     for member in members:
         yield "a JoinGroup before all have joined", coordinator.codes(tickets), {None}
         tickets.append(coordinator.join(member))
     yield "the JoinGroups of all members", coordinator.codes(tickets), {OK}
-    everyone = [newcomer, *members]
-    yield from _generation_begins(coordinator, everyone, tickets, coordinator.generation.leader)
-    yield from _assigns(coordinator, everyone, _joined(coordinator, joining).leader)
-    coordinator.wait(_longest_s(everyone) + MARGIN_S, alive=everyone, later=1)
-    beats = {coordinator.beat(member, later=1) for member in everyone}
+    all_members = [newcomer, *members]
+    yield from _generation_begins(coordinator, all_members, tickets, coordinator.generation.leader)
+    yield from _assigns(coordinator, all_members, _joined(coordinator, last_ticket).leader)
+    coordinator.wait(_longest_s(all_members) + MARGIN_S, alive=all_members, later=1)
+    beats = {coordinator.beat(member, later=1) for member in all_members}
     yield "a heartbeat when all have their assignment", beats, {OK}
 
 
@@ -319,13 +329,14 @@ def _generation_begins(
         number = coordinator.generation.generation + 1
         yield "a JoinGroup", (answer.generation_id, answer.member_id), (number, member.member_id)
         yield "a JoinGroup", f"leader {answer.leader}", f"leader {leader}"
-        listed = sorted(other.member_id for other in answer.members)
-        yield f"the JoinGroup of {member.member_id}", listed, names if member.member_id == leader else []
+        listed_names = sorted(other.member_id for other in answer.members)
+        yield f"the JoinGroup of {member.member_id}", listed_names, names if member.member_id == leader else []
 
 
 def _assigns(
     coordinator: SupposedCoordinator, members: Sequence[MemberMetadata], leader_id: str
 ) -> Iterator[Expectation]:
+    """The leader alone assigns, and each member gets its share once all of them are committed (CG-2)."""
     number = coordinator.generation.generation + 1
     shares = {member.member_id: f"share of {member.member_id}".encode() for member in members}
     (leader,) = (member for member in members if member.member_id == leader_id)
@@ -338,14 +349,14 @@ def _assigns(
         yield "a heartbeat before the assignment", coordinator.beat(member, later=1), OK
         commit = coordinator.commit(member, number)
         yield "a commit before the assignment", coordinator.code(commit), REBALANCE
-    appended = [read_record(one.key, one.value) for effect in coordinator.pending for one in effect.records]
-    values = [pair[1] for pair in appended if pair is not None]
-    stored = [
+    appended_records = [read_record(one.key, one.value) for effect in coordinator.pending for one in effect.records]
+    values = [pair[1] for pair in appended_records if pair is not None]
+    stored_generations = [
         (value.generation, {member.member_id: member.assignment for member in value.members})
         for value in values
         if isinstance(value, GroupMetadataValue)
     ]
-    yield "the leader's SyncGroup", stored, [(number, shares)]
+    yield "the leader's SyncGroup", stored_generations, [(number, shares)]
     coordinator.commit_log()
     for name, ticket in tickets.items():
         answer = cast(SyncGroupResponse, coordinator.answers.get(ticket, SyncGroupResponse()))
@@ -380,8 +391,8 @@ def _rejoins(
             number = cast(JoinGroupResponse, answer).generation_id if answer is not None else None
             yield "the JoinGroup of a follower again", number, coordinator.generation.generation
     yield "a heartbeat after that", coordinator.beat(members[0]), OK
-    ordered = sorted(members, key=lambda member: member.member_id != leader_id)
-    tickets = {member.member_id: coordinator.join(member) for member in ordered}
+    leader_first = sorted(members, key=lambda member: member.member_id != leader_id)
+    tickets = {member.member_id: coordinator.join(member) for member in leader_first}
     yield "the JoinGroups of all members", coordinator.codes(list(tickets.values())), {OK}
     return [tickets[member.member_id] for member in members]
 
@@ -414,17 +425,17 @@ def _longest_s(members: Sequence[MemberMetadata]) -> float:
 def _absent(coordinator: SupposedCoordinator) -> Iterator[Expectation]:
     """A rebalance waits for an absent member as long as the longest rebalance timeout, and goes on without it. A static
     one keeps its place as long as its session (KIP-345)."""
-    *present, absent = coordinator.generation.members
-    newcomer = structs.replace(absent, member_id="", group_instance_id=None)
-    tickets = [coordinator.join(newcomer, UNINVITED), *map(coordinator.join, present)]
-    coordinator.wait(_longest_s(coordinator.generation.members) - MARGIN_S, alive=[absent])
+    *present_members, absent_member = coordinator.generation.members
+    newcomer = structs.replace(absent_member, member_id="", group_instance_id=None)
+    tickets = [coordinator.join(newcomer, UNINVITED), *map(coordinator.join, present_members)]
+    coordinator.wait(_longest_s(coordinator.generation.members) - MARGIN_S, alive=[absent_member])
     yield "the JoinGroups while one is absent", coordinator.codes(tickets), {None}
-    is_member = coordinator.beat(absent)
+    is_member = coordinator.beat(absent_member)
     yield "a heartbeat of the absent member", is_member, REBALANCE
     coordinator.wait(2 * MARGIN_S)
     yield "the JoinGroups without the absent one", coordinator.codes(tickets), {OK}
-    expected = OK if absent.group_instance_id is not None else UNKNOWN_ID
-    yield "a heartbeat of the one that was absent", coordinator.beat(absent, later=1), expected
+    expected = OK if absent_member.group_instance_id is not None else UNKNOWN_ID
+    yield "a heartbeat of the one that was absent", coordinator.beat(absent_member, later=1), expected
     newcomer = structs.replace(newcomer, member_id=_joined(coordinator, tickets[0]).member_id)
     coordinator.wait(newcomer.session_timeout / 1000 + MARGIN_S)
     yield "a heartbeat of a silent newcomer", coordinator.beat(newcomer, later=1), UNKNOWN_ID
@@ -436,62 +447,66 @@ def _unsynced(coordinator: SupposedCoordinator) -> Iterator[Expectation]:
     if len(members) < 2:
         return
     yield from _rejoins(coordinator, members)
-    *prompt, late = members
-    for member in prompt:
+    *prompt_members, late_member = members
+    for member in prompt_members:
         coordinator.sync(member, later=1)
     coordinator.commit_log()
     coordinator.wait(_longest_s(members) - MARGIN_S, alive=members, later=1)
-    yield "a heartbeat before that time is over", coordinator.beat(late, later=1), OK
+    yield "a heartbeat before that time is over", coordinator.beat(late_member, later=1), OK
     coordinator.wait(2 * MARGIN_S)
-    yield "a heartbeat of one that asks for no assignment", coordinator.beat(late, later=1), UNKNOWN_ID
+    yield "a heartbeat of one that asks for no assignment", coordinator.beat(late_member, later=1), UNKNOWN_ID
     expected = REBALANCE
-    yield "a heartbeat of the others", {coordinator.beat(member, later=1) for member in prompt}, {expected}
+    yield "a heartbeat of the others", {coordinator.beat(member, later=1) for member in prompt_members}, {expected}
 
 
 def _silent(coordinator: SupposedCoordinator) -> Iterator[Expectation]:
     """A member is removed at the end of its session, and not before, and the others take over (KIP-62, CG-4)."""
     members = coordinator.generation.members
-    first, *silent = members
-    if not silent:
-        coordinator.wait(first.session_timeout / 1000 - MARGIN_S)
+    first_member, *silent_members = members
+    if not silent_members:
+        coordinator.wait(first_member.session_timeout / 1000 - MARGIN_S)
         yield "a description at the end of a session", coordinator.state, "Stable"
         coordinator.wait(2 * MARGIN_S)
-        yield "a heartbeat after the session", coordinator.beat(first), UNKNOWN_ID
+        yield "a heartbeat after the session", coordinator.beat(first_member), UNKNOWN_ID
         yield "a description of a group without members", coordinator.state, "Empty"
         coordinator.commit_log()
         yield "the deletion of an empty group", _deleted(coordinator), OK
         return
-    shortest_s = min(member.session_timeout for member in silent) / 1000
-    coordinator.wait(shortest_s - MARGIN_S, alive=[first])
-    yield "a heartbeat before the others' sessions end", coordinator.beat(first), OK
+    shortest_s = min(member.session_timeout for member in silent_members) / 1000
+    coordinator.wait(shortest_s - MARGIN_S, alive=[first_member])
+    yield "a heartbeat before the others' sessions end", coordinator.beat(first_member), OK
     coordinator.wait(2 * MARGIN_S)
-    yield "a heartbeat when a member is silent", coordinator.beat(first), REBALANCE
-    ticket = coordinator.join(first)
+    yield "a heartbeat when a member is silent", coordinator.beat(first_member), REBALANCE
+    ticket = coordinator.join(first_member)
     longest_s = max(max(member.session_timeout, member.rebalance_timeout) for member in members) / 1000
     coordinator.wait(longest_s + MARGIN_S)
     answer = _joined(coordinator, ticket)
     next_number = coordinator.generation.generation + 1
-    yield "a JoinGroup beside silent members", (answer.generation_id, answer.leader), (next_number, first.member_id)
+    yield (
+        "a JoinGroup beside silent members",
+        (answer.generation_id, answer.leader),
+        (next_number, first_member.member_id),
+    )
 
 
 def _leaves(coordinator: SupposedCoordinator) -> Iterator[Expectation]:
     """A member that leaves is gone at once. The last one leaves an empty group, in the next generation."""
-    *others, leaver = coordinator.generation.members
-    nobody = structs.replace(leaver, member_id="", group_instance_id=None)
-    newcomer = structs.replace(nobody, member_id=_joined(coordinator, coordinator.join(nobody)).member_id)
+    *other_members, leaver = coordinator.generation.members
+    outsider = structs.replace(leaver, member_id="", group_instance_id=None)
+    newcomer = structs.replace(outsider, member_id=_joined(coordinator, coordinator.join(outsider)).member_id)
     ticket = coordinator.join(newcomer)
     coordinator.leave(newcomer)
     yield "the JoinGroup of one that has left", coordinator.code(ticket), UNKNOWN_ID
     coordinator.leave(leaver)
     yield "a heartbeat of one that has left", coordinator.beat(leaver), UNKNOWN_ID
-    for member in others:
+    for member in other_members:
         yield "a heartbeat after one has left", coordinator.beat(member), REBALANCE
         coordinator.leave(member)
     yield "a description of a group without members", coordinator.state, "Empty"
-    ticket = coordinator.commit(nobody, -1)
+    ticket = coordinator.commit(outsider, -1)
     coordinator.commit_log()
     yield "a commit of no member in a group without members", coordinator.code(ticket), OK
-    ticket = coordinator.join(nobody, UNINVITED)
+    ticket = coordinator.join(outsider, UNINVITED)
     coordinator.wait(coordinator.settings.initial_rebalance_delay_s + MARGIN_S)
     number = coordinator.generation.generation + 2
     yield "the generation of the next member", _joined(coordinator, ticket).generation_id, number
@@ -500,31 +515,33 @@ def _leaves(coordinator: SupposedCoordinator) -> Iterator[Expectation]:
 def _invites(coordinator: SupposedCoordinator) -> Iterator[Expectation]:
     """A rebalance waits for a client that has its member id, at most as long as the session that it asked for."""
     members = coordinator.generation.members
-    newcomer = structs.replace(members[0], member_id="", group_instance_id=None, session_timeout=_SHORT_MS)
-    coordinator.settings = replace(coordinator.settings, min_session_timeout_ms=_SHORT_MS)
+    session_ms = min(members[0].session_timeout, int(_longest_s(members) * 500))  # less than the rebalance may take
+    newcomer = structs.replace(members[0], member_id="", group_instance_id=None, session_timeout=session_ms)
+    least_ms = min(session_ms, coordinator.settings.min_session_timeout_ms)
+    coordinator.settings = replace(coordinator.settings, min_session_timeout_ms=least_ms)
     coordinator.restart()
     invitation = coordinator.join(newcomer)
-    ordered = sorted(members, key=lambda member: member.member_id != coordinator.generation.leader)
-    tickets = [coordinator.join(member) for member in ordered]
-    coordinator.wait(_SHORT_MS / 1000 - MARGIN_S)
+    leader_first = sorted(members, key=lambda member: member.member_id != coordinator.generation.leader)
+    tickets = [coordinator.join(member) for member in leader_first]
+    coordinator.wait(session_ms / 1000 - MARGIN_S)
     yield "the JoinGroups beside an unused member id", coordinator.codes(tickets), {None}
     coordinator.wait(2 * MARGIN_S)
     yield "the JoinGroups after an unused member id", coordinator.codes(tickets), {OK}
-    late = coordinator.join(newcomer, member_id=_joined(coordinator, invitation).member_id)
-    yield "a JoinGroup with a member id that has expired", coordinator.code(late), UNKNOWN_ID
+    late_ticket = coordinator.join(newcomer, member_id=_joined(coordinator, invitation).member_id)
+    yield "a JoinGroup with a member id that has expired", coordinator.code(late_ticket), UNKNOWN_ID
 
 
 def _returns(coordinator: SupposedCoordinator) -> Iterator[Expectation]:
     """A static member that returns has its assignment under a new id, and fences its former one, once both are
     committed (KIP-345). Between generations it joins like any other, and its former request is fenced."""
     members = coordinator.generation.members
-    statics = [member for member in members if member.group_instance_id is not None]
+    static_members = [member for member in members if member.group_instance_id is not None]
     coordinator.settings = replace(coordinator.settings, max_size=len(members) + 2)
     coordinator.restart()
-    for member in statics[:1]:
-        refused = coordinator.join(structs.replace(member, member_id=""))
+    for member in static_members[:1]:
+        refused_ticket = coordinator.join(structs.replace(member, member_id=""))
         coordinator.refuse_log()
-        yield "a JoinGroup that returns, and is refused", coordinator.code(refused), ErrorCode.NOT_COORDINATOR
+        yield "a JoinGroup that returns, and is refused", coordinator.code(refused_ticket), ErrorCode.NOT_COORDINATOR
         yield "a heartbeat of the former id, which stays", coordinator.beat(member), OK
         ticket = coordinator.join(structs.replace(member, member_id=""))
         yield "a JoinGroup that returns, before its commit", coordinator.code(ticket), None
@@ -533,16 +550,16 @@ def _returns(coordinator: SupposedCoordinator) -> Iterator[Expectation]:
         number = coordinator.generation.generation
         yield "a JoinGroup that returns", (answer.error_code, answer.generation_id), (OK, number)
         yield "a heartbeat of the former id", coordinator.beat(member), ErrorCode.FENCED_INSTANCE_ID
-        again = structs.replace(member, member_id=answer.member_id)
-        yield "a heartbeat of the new id", coordinator.beat(again), OK
-        sync = coordinator.answers[coordinator.sync(again)]
+        renewed_member = structs.replace(member, member_id=answer.member_id)
+        yield "a heartbeat of the new id", coordinator.beat(renewed_member), OK
+        sync = coordinator.answers[coordinator.sync(renewed_member)]
         yield "a SyncGroup of the new id", cast(SyncGroupResponse, sync).assignment, member.assignment
-        another = structs.replace(member, member_id="", group_instance_id="another")
-        yield "the first JoinGroup of another static member", coordinator.code(coordinator.join(another)), None
-        joining = coordinator.join(again)
-        returning = coordinator.join(structs.replace(again, member_id=""))
+        other_member = structs.replace(member, member_id="", group_instance_id="another")
+        yield "the first JoinGroup of another static member", coordinator.code(coordinator.join(other_member)), None
+        join_ticket = coordinator.join(renewed_member)
+        return_ticket = coordinator.join(structs.replace(renewed_member, member_id=""))
         if len(members) > 1:
-            codes = (coordinator.code(joining), coordinator.code(returning))
+            codes = (coordinator.code(join_ticket), coordinator.code(return_ticket))
             yield "two JoinGroups of a static member", codes, (ErrorCode.FENCED_INSTANCE_ID, None)
 
 
@@ -570,14 +587,14 @@ def _waits_for_members(coordinator: SupposedCoordinator) -> Iterator[Expectation
     number = coordinator.generation.generation + 1
     yield "the first generation", {_joined(coordinator, ticket).generation_id for ticket in tickets}, {number}
     names = [_joined(coordinator, ticket).member_id for ticket in tickets]
-    again = [coordinator.join(structs.replace(newcomer, member_id=name)) for name in names]
-    yield "the JoinGroups of the next generation", coordinator.codes(again), {OK}
+    next_tickets = [coordinator.join(structs.replace(newcomer, member_id=name)) for name in names]
+    yield "the JoinGroups of the next generation", coordinator.codes(next_tickets), {OK}
 
 
 def _offsets_expire(coordinator: SupposedCoordinator) -> Iterator[Expectation]:
     """The offsets of a group without members expire after the retention time; the group is removed with them."""
-    nobody = MemberMetadata()
-    ticket = coordinator.commit(nobody, -1)
+    outsider = MemberMetadata()
+    ticket = coordinator.commit(outsider, -1)
     coordinator.commit_log()
     yield "a commit in a group without members", coordinator.code(ticket), OK
     check_s = coordinator.settings.retention_check_interval_s

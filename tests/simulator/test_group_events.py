@@ -7,6 +7,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec import structs
 
 from broker.coordinator.offsets_topic import OFFSETS_TOPIC
@@ -71,6 +73,18 @@ def generation(statics: Sequence[bool]) -> GroupMetadataValue:
 def test_a_coordinator_goes_on_from_a_generation_as_the_protocol_demands(size: int) -> None:
     for statics in itertools.product((False, True), repeat=size):
         assert not [*generation_flaws("g", generation(statics))]
+
+
+TIMEOUTS_MS = st.integers(1_000, 100_000) | st.sampled_from([6_000, 45_000, 300_000, 600_000])
+
+
+@given(st.lists(st.tuples(st.booleans(), TIMEOUTS_MS, TIMEOUTS_MS), min_size=1, max_size=4))
+@settings(max_examples=30, deadline=None)
+def test_no_timeout_of_a_member_raises_an_alarm(timeouts: list[tuple[bool, int, int]]) -> None:
+    value = generation([is_static for is_static, _, _ in timeouts])
+    for member, (_, session_ms, rebalance_ms) in zip(value.members, timeouts, strict=True):
+        member.session_timeout, member.rebalance_timeout = session_ms, rebalance_ms
+    assert not [*generation_flaws("g", value)]
 
 
 @pytest.mark.conforms("CG-1")

@@ -138,6 +138,7 @@ def test_an_assignment_that_breaks_a_promise_is_reported(
     plant: Callable[[pytest.MonkeyPatch], None], sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)
+    monkeypatch.setattr("simulator.oracles.group_rules.generation_flaws", lambda *_: ())  # supposed clients notice, too
     with pytest.raises(AssertionError, match=f"{ORACLE}: .*{sentence}"):
         rebalances(1)
 
