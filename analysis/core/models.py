@@ -114,7 +114,7 @@ class SetModel(Model):
             return True
         needed = {("remove", element) for element in state - operation.answer}
         needed |= {("add", element) for element in operation.answer - state}
-        return needed <= {(each.f, each.argument) for each in between}
+        return needed <= {(operation.f, operation.argument) for operation in between}
 
     def shown(self, operations: Sequence[ModelOperation]) -> Iterable[Hashable]:
         reads = (operation for operation in operations if operation.answer is not None)

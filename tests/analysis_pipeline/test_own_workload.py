@@ -237,7 +237,13 @@ HISTORIES: dict[str, tuple[str, list[Call], Final, str, str]] = {
         "fail",
         "multi-register: no order explains txn",
     ),
-    "another function": ("set", [("put", 1, None, "ok")], ("read", []), "unknown", "only the functions add, read"),
+    "another function": (
+        "set",
+        [("put", 1, None, "ok")],
+        ("read", []),
+        "unknown",
+        "only the functions add, remove, read",
+    ),
     "another result": ("counter", [("add", 1, None, "ok")], ("read", "x"), "unknown", "an integer is needed"),
 }
 

@@ -165,7 +165,7 @@ WRONG: dict[str, tuple[Change, Change, str, str]] = {
         str,
         replaced("[checks]\n", '[checks]\nmodel = "set"\n'),
         "kind",
-        "bank.py:Bank draws 'transfer'; the model 'set' has only add, read",
+        "bank.py:Bank draws 'transfer'; the model 'set' has only add, remove, read",
     ),
     "a program as client": (
         str,
